@@ -1,2 +1,20 @@
-//! x
-fn main() {}
+//! `kubeocean`: one computing cluster from the idle capacity of many.
+
+mod cli;
+mod crds;
+mod demo;
+mod exit;
+mod sandbox;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let command = match cli::Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return exit::usage(&error),
+    };
+    exit::report(cli::run(command))
+}

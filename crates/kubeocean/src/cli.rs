@@ -1,0 +1,77 @@
+//! The command line, and who answers it.
+
+use std::io::Write as _;
+
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::{crds, demo, exit, sandbox};
+
+/// One computing cluster from the idle capacity of many.
+#[derive(Debug, Parser)]
+#[command(name = "kubeocean", version = VERSION, after_help = exit::TABLE, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBEOCEAN_COMMIT"), ")");
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the CustomResourceDefinitions, as `kubectl apply -f -` takes them
+    Crds(crds::Args),
+    /// Run real Kubernetes clusters on this machine, without containers around them
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
+    /// Show what Kubeocean does, on real clusters on this machine
+    Demo(demo::Args),
+    /// Print a completion script for your shell
+    #[command(after_help = "Example:\n  source <(kubeocean completions bash)")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How a list is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// Names only, one per line
+    Name,
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Crds(args) => crds::run(args),
+        Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
+        Command::Demo(args) => runtime()?.block_on(demo::run(args)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kubeocean", &mut script);
+            Ok(std::io::stdout().write_all(&script)?)
+        }
+    }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_names_the_commit() {
+        assert!(VERSION.contains("(commit "), "{VERSION}");
+    }
+}

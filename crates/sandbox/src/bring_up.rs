@@ -1,0 +1,477 @@
+//! Starting a sandbox, step by step, as much at a time as the steps allow.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use rustix::process::Signal;
+
+use crate::control_plane::{ControlPlane, Setting};
+use crate::error::{Error, io_error};
+use crate::lab::{self, Program, Release, Toolset};
+use crate::net::{self, Plan};
+use crate::node::Node;
+use crate::process::{Launch, Process, State};
+use crate::progress::{Progress, Report};
+use crate::spec::{ClusterSpec, Spec};
+use crate::state::{ClusterState, Phase, ProcessRef, ProgramState, SandboxState};
+use crate::{doctor, home, image, kubeconfig, ready, sim};
+
+/// Logs, etcd's files and container layers of three clusters in a day of use.
+const SANDBOX_NEEDS_MIB: u64 = 500;
+
+/// How often another port is tried when someone took the chosen one.
+const PORT_TRIES: u32 = 5;
+
+/// What a program gets to end by itself before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A cluster, and everything of it that runs.
+pub(crate) struct Running {
+    pub(crate) plane: RefCell<ControlPlane>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// The state of one sandbox. Lives on its supervisor's thread.
+pub(crate) struct World {
+    pub(crate) name: String,
+    identity: String,
+    directory: PathBuf,
+    started_at: String,
+    release: &'static Release,
+    spec: Spec,
+    report: RefCell<Report>,
+    tools: Option<Toolset>,
+    pub(crate) network: Option<Plan>,
+    pub(crate) clusters: Vec<Running>,
+    processes: RefCell<BTreeMap<(String, String), Process>>,
+    phase: Cell<Phase>,
+}
+
+impl World {
+    pub(crate) fn new(name: String, identity: String, directory: PathBuf, spec: Spec, report: Report) -> Result<Self, Error> {
+        Ok(Self {
+            release: lab::release(spec.kubernetes.as_deref())?,
+            started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            name,
+            identity,
+            directory,
+            spec,
+            report: RefCell::new(report),
+            tools: None,
+            network: None,
+            clusters: Vec::new(),
+            processes: RefCell::default(),
+            phase: Cell::new(Phase::Starting),
+        })
+    }
+
+    /// From nothing to ready. What it has started when it fails is ended by [`Self::end`].
+    pub(crate) async fn bring_up(&mut self) -> Result<(), Error> {
+        self.write_state()?;
+        self.check_machine()?;
+        self.find_programs().await?;
+        let began = Instant::now();
+        self.lay_out()?;
+        self.write_state()?;
+        try_join_all(self.clusters.iter().map(|cluster| self.start_cluster(cluster, began))).await?;
+        let access: Vec<_> = self.clusters.iter().map(|cluster| cluster.plane.borrow().admin_access()).collect();
+        crate::pki::write_private(&self.directory.join("kubeconfig/all.yaml"), &kubeconfig::render(&access))?;
+        self.phase.set(Phase::Ready);
+        self.write_state()
+    }
+
+    fn say(&self, progress: Progress<'_>) {
+        (self.report.borrow_mut())(progress);
+    }
+
+    fn check_machine(&self) -> Result<(), Error> {
+        let free = home::free_mib(&self.directory);
+        if free < SANDBOX_NEEDS_MIB {
+            let path = self.directory.display().to_string();
+            return Err(Error::DiskFull { free, needed: SANDBOX_NEEDS_MIB, path });
+        }
+        if self.spec.real_nodes() > 0 {
+            doctor::require_real_nodes()?;
+        }
+        Ok(())
+    }
+
+    async fn find_programs(&mut self) -> Result<(), Error> {
+        let programs = programs_for(&self.spec);
+        let report = &self.report;
+        let tools =
+            lab::ensure(self.release, &programs, &mut |event| (report.borrow_mut())(Progress::Lab(event))).await?;
+        self.tools = Some(tools);
+        Ok(())
+    }
+
+    fn tools(&self) -> Result<&Toolset, Error> {
+        self.tools.as_ref().ok_or(Error::Ended)
+    }
+
+    fn lay_out(&mut self) -> Result<(), Error> {
+        for part in ["pids", "kubeconfig"] {
+            let made = self.directory.join(part);
+            fs::create_dir_all(&made).map_err(io_error("creating", &made))?;
+        }
+        if self.spec.real_nodes() > 0 {
+            self.network = Some(net::create(&self.directory, &self.identity, self.spec.clusters.len())?);
+            image::write_base_images(&self.base_images())?;
+        }
+        let mut clusters = Vec::new();
+        let mut node_index = 0;
+        for (index, spec) in self.spec.clusters.clone().into_iter().enumerate() {
+            let tools = self.tools()?;
+            let setting =
+                Setting { directory: &self.directory, tools, network: self.network, audit: self.spec.audit };
+            let mut plane = ControlPlane::lay_out(&setting, index, spec)?;
+            if self.network.is_none() {
+                plane.port = self.choose_port(index, 0)?;
+            }
+            plane.write_kubeconfig()?;
+            let mut nodes = Vec::new();
+            for number in 1..=plane.spec.real_nodes {
+                if let Some(plan) = self.network {
+                    let name = format!("real-{number}");
+                    nodes.push(Node::lay_out(&plane, plan, &name, node_index, &self.identity, tools)?);
+                    node_index += 1;
+                }
+            }
+            clusters.push(Running { plane: RefCell::new(plane), nodes });
+        }
+        self.clusters = clusters;
+        Ok(())
+    }
+
+    fn base_images(&self) -> PathBuf {
+        self.directory.join("base-images.tar")
+    }
+
+    fn choose_port(&self, cluster: usize, attempt: u32) -> Result<u16, Error> {
+        let offset = u16::try_from(cluster).unwrap_or_default();
+        let preferred = self.spec.first_api_port.filter(|_| attempt == 0).map(|port| port.saturating_add(offset));
+        ready::free_port(preferred)
+    }
+
+    async fn start_cluster(&self, cluster: &Running, began: Instant) -> Result<(), Error> {
+        let (name, spec) = {
+            let plane = cluster.plane.borrow();
+            (plane.spec.name.clone(), plane.spec.clone())
+        };
+        // Machines and container runtimes need no API server: they start beside it.
+        let machines = try_join_all(cluster.nodes.iter().map(|node| self.start_machine(cluster, node)));
+        let (client, machines) =
+            futures::future::try_join(self.start_control_plane(cluster, &name, &spec), machines).await?;
+        let seconds = began.elapsed();
+        self.say(Progress::ControlPlaneReady { cluster: &name, after: seconds });
+        let name = name.as_str();
+        try_join_all(cluster.nodes.iter().zip(machines).map(|(node, machine)| async move {
+            let from = Instant::now();
+            self.start_node(cluster, node, machine).await?;
+            self.say(Progress::NodeReady { cluster: name, node: &node.name, after: from.elapsed() });
+            Ok::<_, Error>(())
+        }))
+        .await?;
+        for node in sim::names(spec.sim_nodes) {
+            ready::node(&client, name, &node).await?;
+        }
+        self.write_state()
+    }
+
+    async fn start_control_plane(
+        &self,
+        cluster: &Running,
+        name: &str,
+        spec: &ClusterSpec,
+    ) -> Result<kube::Client, Error> {
+        let (etcd, socket) = {
+            let plane = cluster.plane.borrow();
+            (plane.etcd()?, plane.directory.join("etcd.sock"))
+        };
+        self.start(etcd)?;
+        self.alive(name, Program::Etcd.name(), appears(&socket, "the socket of etcd")).await?;
+        let client = self.start_api_server(cluster, name).await?;
+        let (manager, scheduler) = {
+            let plane = cluster.plane.borrow();
+            (plane.controller_manager()?, plane.scheduler()?)
+        };
+        self.start(manager)?;
+        self.start(scheduler)?;
+        if spec.sim_nodes > 0 {
+            let failed = ready::api_error(name, "creating simulated nodes");
+            let (size, version) = (&self.spec.sim_node_size, self.release.version());
+            sim::create(client.clone(), size, version, spec.sim_nodes).await.map_err(failed)?;
+            let kwok = cluster.plane.borrow().kwok()?;
+            self.start(kwok)?;
+        }
+        if spec.real_nodes > 0
+            && let Some(plan) = self.network
+        {
+            let (core_dns, index) = {
+                let plane = cluster.plane.borrow();
+                (plane.core_dns(plan)?, plane.index)
+            };
+            self.start(core_dns)?;
+            let failed = ready::api_error(name, "publishing the cluster DNS");
+            crate::dns::publish(&client, plan, index).await.map_err(failed)?;
+        }
+        let manager = Program::KubeControllerManager.name();
+        self.alive(name, manager, ready::accepts_pods(&client, name)).await?;
+        for program in [Program::KubeScheduler, Program::Kwok, Program::Coredns] {
+            self.must_run(name, program.name())?;
+        }
+        Ok(client)
+    }
+
+    /// Starts the API server; on another port where someone took the chosen one in between.
+    async fn start_api_server(&self, cluster: &Running, name: &str) -> Result<kube::Client, Error> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (launch, access) = {
+                let plane = cluster.plane.borrow();
+                (plane.api_server()?, plane.admin_access())
+            };
+            self.start(launch)?;
+            let client = ready::client(&access).await?;
+            let program = Program::KubeApiserver.name();
+            match self.alive(name, program, ready::api_server(&client, name)).await {
+                Err(Error::ProgramDied { log, .. })
+                    if attempt < PORT_TRIES && self.network.is_none() && port_was_taken(Path::new(&log)) =>
+                {
+                    let mut plane = cluster.plane.borrow_mut();
+                    self.say(Progress::PortTaken { cluster: name, port: plane.port });
+                    plane.port = self.choose_port(plane.index, attempt)?;
+                    plane.write_kubeconfig()?;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(client),
+            }
+        }
+    }
+
+    /// Starts the machine of a node, its container runtime, and fills it with images.
+    async fn start_machine(&self, cluster: &Running, node: &Node) -> Result<u32, Error> {
+        let plan = self.network.ok_or(Error::Ended)?;
+        let (launch, name) = {
+            let plane = cluster.plane.borrow();
+            (node.machine(&plane), plane.spec.name.clone())
+        };
+        let _ = fs::remove_file(node.ready_file());
+        self.start(launch)?;
+        let machine = node.program("machine");
+        self.alive(&name, &machine, appears(&node.ready_file(), "the machine")).await?;
+        let pid = self.program_pid(&name, &machine)?;
+        net::connect(plan, node.index, pid, self.spec.real_nodes())?;
+        let launch = node.containerd(&cluster.plane.borrow(), pid);
+        self.start(launch)?;
+        let containerd = node.program("containerd");
+        self.alive(&name, &containerd, ready::until("containerd", async || ctr(pid, &["version"]).await)).await?;
+        let base = self.base_images();
+        for archive in std::iter::once(&base).chain(&self.spec.images) {
+            let inside = node.directory.join("image.tar");
+            fs::copy(archive, &inside).map_err(io_error("copying", archive))?;
+            ctr(pid, &["--namespace", "k8s.io", "images", "import", "/run/node/image.tar"]).await?;
+            fs::remove_file(&inside).map_err(io_error("removing", &inside))?;
+        }
+        Ok(pid)
+    }
+
+    async fn start_node(&self, cluster: &Running, node: &Node, machine: u32) -> Result<(), Error> {
+        let plan = self.network.ok_or(Error::Ended)?;
+        let (kubelet, proxy, name) = {
+            let plane = cluster.plane.borrow();
+            (node.kubelet(&plane, plan, machine)?, node.kube_proxy(&plane, machine)?, plane.spec.name.clone())
+        };
+        self.start(kubelet)?;
+        self.start(proxy)?;
+        let client = ready::client(&cluster.plane.borrow().admin_access()).await?;
+        self.alive(&name, &node.program("kubelet"), ready::node(&client, &name, &node.name)).await?;
+        self.must_run(&name, &node.program("kube-proxy"))
+    }
+
+    fn start(&self, launch: Launch) -> Result<(), Error> {
+        let key = (launch.cluster.clone(), launch.name.clone());
+        let process = Process::start(launch)?;
+        self.processes.borrow_mut().insert(key, process);
+        Ok(())
+    }
+
+    /// Waits for `work` as long as the program lives.
+    async fn alive<T>(&self, cluster: &str, program: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let exited = self.with(cluster, program, Process::exited)?;
+        tokio::select! {
+            result = work => result,
+            _ = exited => Err(self.with(cluster, program, Process::death)?),
+        }
+    }
+
+    fn must_run(&self, cluster: &str, program: &str) -> Result<(), Error> {
+        let key = (cluster.to_owned(), program.to_owned());
+        match self.processes.borrow().get(&key) {
+            Some(process) if process.state() != State::Running => Err(process.death()),
+            _ => Ok(()),
+        }
+    }
+
+    fn with<T>(&self, cluster: &str, program: &str, act: impl FnOnce(&Process) -> T) -> Result<T, Error> {
+        let processes = self.processes.borrow();
+        let key = (cluster.to_owned(), program.to_owned());
+        processes.get(&key).map(act).ok_or_else(|| Error::UnknownProgram {
+            cluster: cluster.to_owned(),
+            program: program.to_owned(),
+            known: processes.keys().filter(|(of, _)| of == cluster).map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    pub(crate) fn kubectl(&self) -> Result<PathBuf, Error> {
+        Ok(self.tools()?.path(Program::Kubectl)?.to_owned())
+    }
+
+    pub(crate) fn program_pid(&self, cluster: &str, program: &str) -> Result<u32, Error> {
+        self.with(cluster, program, Process::program_pid)
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Result<&Running, Error> {
+        self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name).ok_or_else(|| Error::UnknownCluster {
+            sandbox: self.name.clone(),
+            cluster: name.to_owned(),
+            known: self.clusters.iter().map(|c| c.plane.borrow().spec.name.clone()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Sends a signal to a program.
+    pub(crate) fn signal(&self, cluster: &str, program: &str, signal: Signal) -> Result<(), Error> {
+        self.with(cluster, program, |process| process.signal(signal))
+    }
+
+    /// Ends a program: asked to, or killed.
+    pub(crate) async fn halt(&self, cluster: &str, program: &str, asked: bool) -> Result<(), Error> {
+        let key = (cluster.to_owned(), program.to_owned());
+        self.with(cluster, program, |_| ())?;
+        let Some(mut process) = self.processes.borrow_mut().remove(&key) else { return Ok(()) };
+        process.expected_down = true;
+        if asked { process.stop(PATIENCE).await } else { process.kill().await }
+        self.processes.borrow_mut().insert(key, process);
+        self.write_state()
+    }
+
+    /// Starts a program that was stopped, killed or died. A machine comes back with all of its node.
+    pub(crate) async fn restart(&self, cluster: &str, program: &str) -> Result<(), Error> {
+        if self.with(cluster, program, Process::state)? == State::Running {
+            return Ok(());
+        }
+        let running = self.cluster(cluster)?;
+        match running.nodes.iter().find(|node| node.program("machine") == program) {
+            Some(node) => {
+                let machine = self.start_machine(running, node).await?;
+                self.start_node(running, node, machine).await?;
+            }
+            None => self.start(self.with(cluster, program, |process| process.launch().clone())?)?,
+        }
+        self.write_state()
+    }
+
+    /// Programs that ended without being asked to.
+    pub(crate) fn died(&self) -> Vec<Error> {
+        let processes = self.processes.borrow();
+        let dead = processes.values().filter(|process| !process.expected_down && process.state() != State::Running);
+        dead.map(Process::death).collect()
+    }
+
+    /// Kills every process. Data is thrown away, so nobody needs to say goodbye.
+    pub(crate) async fn end(&self) {
+        let processes = std::mem::take(&mut *self.processes.borrow_mut());
+        // Machines first: the kernel then ends all of a node at once.
+        let (machines, others): (Vec<_>, Vec<_>) =
+            processes.into_values().partition(|process| process.launch().name.ends_with(".machine"));
+        for process in machines.iter().chain(&others) {
+            process.signal(Signal::KILL);
+        }
+        for process in machines.iter().chain(&others) {
+            process.kill().await;
+        }
+    }
+
+    fn write_state(&self) -> Result<(), Error> {
+        let processes = self.processes.borrow();
+        let clusters = self.clusters.iter().map(|cluster| {
+            let plane = cluster.plane.borrow();
+            ClusterState {
+                name: plane.spec.name.clone(),
+                server: plane.server(),
+                sim_nodes: sim::names(plane.spec.sim_nodes),
+                real_nodes: cluster.nodes.iter().map(|node| node.name.clone()).collect(),
+                programs: processes
+                    .values()
+                    .filter(|process| process.launch().cluster == plane.spec.name)
+                    .map(|process| ProgramState {
+                        name: process.launch().name.clone(),
+                        process: ProcessRef::of(process.pid()),
+                        log: process.launch().log.clone(),
+                    })
+                    .collect(),
+            }
+        });
+        let state = SandboxState {
+            name: self.name.clone(),
+            phase: self.phase.get(),
+            kubernetes: self.release.version().to_owned(),
+            supervisor: ProcessRef::current(),
+            started_at: self.started_at.clone(),
+            kubeconfigs: self.directory.join("kubeconfig"),
+            clusters: clusters.collect(),
+        };
+        state.write(&self.directory)
+    }
+}
+
+/// The programs that a sandbox needs: no kubelet is built for simulated nodes.
+pub(crate) fn programs_for(spec: &Spec) -> Vec<Program> {
+    let mut programs = BTreeSet::from([
+        Program::Etcd,
+        Program::KubeApiserver,
+        Program::KubeControllerManager,
+        Program::KubeScheduler,
+        Program::Kubectl,
+    ]);
+    if spec.sim_nodes() > 0 {
+        programs.insert(Program::Kwok);
+    }
+    if spec.real_nodes() > 0 {
+        programs.extend([Program::Kubelet, Program::KubeProxy, Program::Coredns]);
+    }
+    programs.into_iter().collect()
+}
+
+async fn appears(path: &Path, what: &str) -> Result<(), Error> {
+    ready::until(what, async || if path.exists() { Ok(()) } else { Err(format!("{} does not exist", path.display())) }).await
+}
+
+fn port_was_taken(log: &Path) -> bool {
+    crate::process::last_lines(log, 200).contains("address already in use")
+}
+
+/// Runs `ctr` inside of a machine.
+async fn ctr(machine: u32, args: &[&str]) -> Result<(), Error> {
+    let enter = crate::node::enter(machine);
+    let output = tokio::process::Command::new(&enter[0])
+        .args(&enter[1..])
+        .arg("ctr")
+        .args(args)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(io_error("starting", Path::new("ctr (Debian package containerd)")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Command { command: format!("ctr {}", args.join(" ")), message })
+}

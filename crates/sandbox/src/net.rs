@@ -1,0 +1,263 @@
+//! Addresses of a sandbox, and the bridge that joins its real nodes.
+//!
+//! One `/16` per sandbox, routed to its own bridge. Beneath it lies an `unreachable` route, there is no
+//! masquerading, and nodes have no default route: no packet of a sandbox leaves the machine.
+//!
+//! ```text
+//! 10.x.0.0/22      the bridge: .0.1 host, .0.10+c API server of cluster c, .1.k real node k
+//! 10.x.(16+k).0/24 pods of real node k
+//! 10.x.(128+4c).0/22 services of cluster c
+//! ```
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, io_error};
+
+/// Second octets that sandboxes choose from. The upper quarter of 10/8 is the least used by others.
+const RANGES: std::ops::RangeInclusive<u8> = 192..=255;
+
+/// The address plan of one sandbox: pure arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    octet: u8,
+}
+
+impl Plan {
+    fn at(self, third: usize, fourth: usize) -> Ipv4Addr {
+        // `Spec::check` bounds clusters and nodes so that neither octet overflows.
+        let octet = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        Ipv4Addr::new(10, self.octet, octet(third), octet(fourth))
+    }
+
+    pub(crate) fn bridge(self) -> String {
+        format!("ko{}", self.octet)
+    }
+
+    pub(crate) fn range(self) -> String {
+        format!("{}/16", self.at(0, 0))
+    }
+
+    pub(crate) fn host(self) -> Ipv4Addr {
+        self.at(0, 1)
+    }
+
+    pub(crate) fn api_server(self, cluster: usize) -> Ipv4Addr {
+        self.at(0, 10 + cluster)
+    }
+
+    pub(crate) fn node(self, node: usize) -> Ipv4Addr {
+        self.at(1, 1 + node)
+    }
+
+    pub(crate) fn pods(self, node: usize) -> String {
+        format!("{}/24", self.at(16 + node, 0))
+    }
+
+    pub(crate) fn services(self, cluster: usize) -> String {
+        format!("{}/22", self.at(128 + 4 * cluster, 0))
+    }
+
+    pub(crate) fn first_service(self, cluster: usize) -> Ipv4Addr {
+        self.at(128 + 4 * cluster, 1)
+    }
+
+    pub(crate) fn dns_service(self, cluster: usize) -> Ipv4Addr {
+        self.at(128 + 4 * cluster, 10)
+    }
+
+    /// The host's end of a node's cable.
+    pub(crate) fn cable(self, node: usize) -> String {
+        format!("{}n{}", self.bridge(), node + 1)
+    }
+}
+
+/// Chooses a free range and makes the bridge. Creating the interface is what takes the range: the
+/// kernel lets only one succeed. `identity` is left on it, so that it can be told who it belongs to.
+pub(crate) fn create(directory: &Path, identity: &str, clusters: usize) -> Result<Plan, Error> {
+    let routes = ip(&["-4", "-o", "route", "show", "table", "all"])?;
+    for octet in RANGES {
+        let plan = Plan { octet };
+        if overlaps(&routes, octet) {
+            continue;
+        }
+        let bridge = plan.bridge();
+        // Before the bridge exists, so that whoever cleans up knows of it from its first moment on.
+        let note = directory.join("network");
+        fs::write(&note, format!("{bridge} {}\n", plan.range())).map_err(io_error("writing", &note))?;
+        if ip(&["link", "add", "name", &bridge, "alias", identity, "type", "bridge"]).is_err() {
+            continue;
+        }
+        let mut batch = vec![
+            format!("route add unreachable {} metric 4294967295", plan.range()),
+            format!("addr add {}/22 dev {bridge}", plan.host()),
+        ];
+        batch.extend((0..clusters).map(|c| format!("addr add {}/22 dev {bridge}", plan.api_server(c))));
+        batch.push(format!("link set {bridge} up"));
+        ip_batch(None, &batch)?;
+        return Ok(plan);
+    }
+    Err(Error::NoAddressRange)
+}
+
+/// Connects node number `node`, whose init process is `pid`, to the bridge, and routes its pods.
+pub(crate) fn connect(plan: Plan, node: usize, pid: u32, nodes: usize) -> Result<(), Error> {
+    let (bridge, cable, address) = (plan.bridge(), plan.cable(node), plan.node(node));
+    ip_batch(
+        None,
+        &[
+            format!("link add {cable} master {bridge} type veth peer name eth0 netns {pid}"),
+            format!("link set {cable} up"),
+            format!("route add {} via {address} dev {bridge}", plan.pods(node)),
+        ],
+    )?;
+    let mut inside = vec![
+        "link set lo up".to_owned(),
+        format!("addr add {address}/22 dev eth0"),
+        "link set eth0 up".to_owned(),
+        // Service addresses need a route before kube-proxy's rules see a packet of the node itself.
+        // What is not rewritten ends at the host's `unreachable`.
+        format!("route add {} via {}", plan.range(), plan.host()),
+    ];
+    inside.extend((0..nodes).filter(|other| *other != node).map(|other| route_to_pods(plan, other)));
+    ip_batch(Some(pid), &inside)
+}
+
+fn route_to_pods(plan: Plan, node: usize) -> String {
+    format!("route replace {} via {}", plan.pods(node), plan.node(node))
+}
+
+/// One side of a cut: where its nodes are, and what the other side must not reach.
+#[derive(Debug, Clone)]
+pub(crate) struct Side {
+    /// Index of the cluster.
+    pub(crate) cluster: usize,
+    /// Index and init process of each real node.
+    pub(crate) nodes: Vec<(usize, u32)>,
+}
+
+/// Drops every packet from the nodes and pods of `from` to the nodes, pods and API server of `to`.
+pub(crate) fn cut(plan: Plan, from: &Side, to: &Side) -> Result<(), Error> {
+    let mut batch = vec![format!("route replace blackhole {}/32", plan.api_server(to.cluster))];
+    for (node, _) in &to.nodes {
+        batch.push(format!("route replace blackhole {}/32", plan.node(*node)));
+        batch.push(format!("route replace blackhole {}", plan.pods(*node)));
+    }
+    from.nodes.iter().try_for_each(|(_, pid)| ip_batch(Some(*pid), &batch))
+}
+
+/// Undoes [`cut`].
+pub(crate) fn heal(plan: Plan, from: &Side, to: &Side) -> Result<(), Error> {
+    let mut batch = vec![format!("route delete blackhole {}/32", plan.api_server(to.cluster))];
+    for (node, _) in &to.nodes {
+        batch.push(format!("route delete blackhole {}/32", plan.node(*node)));
+        batch.push(route_to_pods(plan, *node));
+    }
+    from.nodes.iter().try_for_each(|(_, pid)| ip_batch(Some(*pid), &batch))
+}
+
+/// Removes bridges whose sandbox directory was deleted by hand.
+pub(crate) fn remove_orphans(root: &Path) {
+    let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return };
+    for interface in interfaces.flatten() {
+        let name = interface.file_name().to_string_lossy().into_owned();
+        let Some(octet) = name.strip_prefix("ko").and_then(|octet| octet.parse::<u8>().ok()) else { continue };
+        let Ok(alias) = fs::read_to_string(interface.path().join("ifalias")) else { continue };
+        // The alias is `<root>.<name>.<unique>`: those of another root are none of our business.
+        let mut parts = alias.trim().rsplitn(3, '.').skip(1);
+        let (sandbox, owner) = (parts.next(), parts.next());
+        if owner != Some(&root_tag(root)) || sandbox.is_none_or(|sandbox| root.join(sandbox).exists()) {
+            continue;
+        }
+        // Someone else may be faster; then there is nothing left to do.
+        let _ = ip(&["link", "delete", &name]);
+        let _ = ip(&["route", "delete", "unreachable", &Plan { octet }.range()]);
+    }
+}
+
+/// A short name for a registry directory: an interface alias holds 255 characters.
+pub(crate) fn root_tag(root: &Path) -> String {
+    use sha2::Digest as _;
+    let hash = sha2::Sha256::digest(root.as_os_str().as_encoded_bytes());
+    hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether someone uses a part of `10.<octet>.0.0/16` already.
+fn overlaps(routes: &str, octet: u8) -> bool {
+    let prefix = format!("10.{octet}.");
+    routes.split_ascii_whitespace().any(|word| word.starts_with(&prefix))
+}
+
+fn ip(args: &[&str]) -> Result<String, Error> {
+    let command = format!("ip {}", args.join(" "));
+    let output = Command::new("ip")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(io_error("starting ip (Debian package iproute2) for", Path::new(&command)))?;
+    finish(command, &output)
+}
+
+/// Runs many `ip` commands in one process, in the network namespace of `pid` if given.
+fn ip_batch(pid: Option<u32>, commands: &[String]) -> Result<(), Error> {
+    use std::io::Write as _;
+    let mut command = match pid {
+        // Not `ip netns exec`: that remounts /sys and hides the control groups.
+        Some(pid) => {
+            let mut nsenter = Command::new("nsenter");
+            nsenter.args(["--target", &pid.to_string(), "--net", "ip"]);
+            nsenter
+        }
+        None => Command::new("ip"),
+    };
+    let what = format!("ip -batch ({})", commands.join("; "));
+    let failed = |error| io_error("running", Path::new(&what))(error);
+    let mut child = command
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let mut script = commands.join("\n");
+        script.push('\n');
+        stdin.write_all(script.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    finish(what.clone(), &output).map(drop)
+}
+
+fn finish(command: String, output: &std::process::Output) -> Result<String, Error> {
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Command { command, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_sandbox_fits_into_its_range() {
+        let plan = Plan { octet: 200 };
+        assert_eq!(plan.api_server(16).to_string(), "10.200.0.26");
+        assert_eq!(plan.node(99).to_string(), "10.200.1.100");
+        assert_eq!(plan.pods(99), "10.200.115.0/24");
+        assert_eq!(plan.services(16), "10.200.192.0/22");
+        assert_eq!(plan.dns_service(1).to_string(), "10.200.132.10");
+        assert!(plan.cable(99).len() <= 15, "the kernel's limit for interface names");
+    }
+
+    #[test]
+    fn a_range_that_someone_uses_is_left_alone() {
+        let routes = "default via 192.0.2.1 dev eth0\n10.200.3.0/24 dev vpn0 scope link\n";
+        assert!(overlaps(routes, 200));
+        assert!(!overlaps(routes, 20));
+        assert!(!overlaps(routes, 201));
+    }
+}
