@@ -59,7 +59,9 @@ fn what_was_left_out_stays_out_and_has_its_default() {
     }))
     .unwrap();
     assert_eq!(spec.node_selector, None);
-    assert!(!spec.disable_node_default_taint && !spec.running_daemonset_by_default && !spec.direct_scheduling);
+    assert!(
+        !spec.disable_node_default_taint && !spec.running_daemonset_by_default && !spec.direct_scheduling
+    );
     let written = serde_json::to_value(&spec).unwrap();
     for absent in ["nodeSelector", "serviceNamespaces", "podPriorityClassName"] {
         assert_eq!(written.get(absent), None, "{absent}");

@@ -65,8 +65,7 @@ fn keys_of_others_are_valid_and_not_taken_for_ours() {
 
 #[test]
 fn fixed_label_values_are_valid() {
-    let values =
-        [TRUE, labels::MANAGED_BY_VALUE, labels::NODE_TYPE_VIRTUAL, labels::TYPE_VIRTUAL_KUBELET];
+    let values = [TRUE, labels::MANAGED_BY_VALUE, labels::NODE_TYPE_VIRTUAL, labels::TYPE_VIRTUAL_KUBELET];
     for value in values.iter().chain(labels::EXCLUDED_INSTANCE_TYPES) {
         assert!(!value.is_empty() && is_label_value(value), "{value}");
     }

@@ -3,16 +3,21 @@
 //! A schema is only as good as the verdicts it leads to, and only an API server gives those: it also
 //! decides whether the rules may cost what they cost.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+#[rustfmt::skip] // a table: one case, one line
 mod cases;
 mod runner;
 
 /// A cluster to ask. To be replaced by a sandbox of our own; until then, a cluster that the caller
 /// started, where definitions may be installed and replaced.
 async fn client() -> kube::Client {
-    let path = std::env::var("KUBEOCEAN_TEST_KUBECONFIG").expect("KUBEOCEAN_TEST_KUBECONFIG names a kubeconfig");
+    let path =
+        std::env::var("KUBEOCEAN_TEST_KUBECONFIG").expect("KUBEOCEAN_TEST_KUBECONFIG names a kubeconfig");
     let kubeconfig = kube::config::Kubeconfig::read_from(path).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default());
-    kube::Client::try_from(config.await.unwrap()).unwrap()
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    kube::Client::try_from(config).unwrap()
 }
 
 #[tokio::test]

@@ -20,10 +20,11 @@ const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Installs the definitions, runs all cases, and returns what went wrong: one line for each case whose
 /// verdict was another one.
-pub async fn run(client: Client) -> Vec<String> {
-    if let Err(failure) = tokio::time::timeout(ESTABLISHED_WITHIN, install(&client)).await.unwrap_or_else(|_| {
-        Err("the definitions were not established in time".to_owned())
-    }) {
+pub(crate) async fn run(client: Client) -> Vec<String> {
+    if let Err(failure) = tokio::time::timeout(ESTABLISHED_WITHIN, install(&client))
+        .await
+        .unwrap_or_else(|_| Err("the definitions were not established in time".to_owned()))
+    {
         return vec![failure];
     }
     let mut failures = Vec::new();
@@ -53,7 +54,9 @@ async fn install(client: &Client) -> Result<(), String> {
                 .unwrap_or_default();
             let is_true =
                 |type_: &str| conditions.iter().any(|one| one.type_ == type_ && one.status == "True");
-            if let Some(problem) = conditions.iter().find(|one| one.type_ == "NonStructuralSchema" && one.status == "True") {
+            if let Some(problem) =
+                conditions.iter().find(|one| one.type_ == "NonStructuralSchema" && one.status == "True")
+            {
                 return Err(format!("{name}: {}", problem.message.clone().unwrap_or_default()));
             }
             if is_true("Established") {
