@@ -37,12 +37,12 @@ super::constants! {
     /// On virtual nodes, by the syncer; value [`NODE_TYPE_VIRTUAL`].
     NODE_TYPE = "kubeocean.io/node-type";
 
-    /// On virtual nodes, by the syncer: the binding's `clusterID`. Older spelling of
-    /// [`PHYSICAL_CLUSTER_ID`], kept for those who select by it.
+    /// On virtual nodes, by the syncer: the binding's `clusterID`, like
+    /// [`PHYSICAL_CLUSTER_ID`]; kept for those who select by it.
     CLUSTER_ID = "kubeocean.io/cluster-id";
 
-    /// On virtual nodes, by the syncer: name of the P node, if it is a valid label value. Older
-    /// spelling of [`PHYSICAL_NODE_NAME`], kept for those who select by it.
+    /// On virtual nodes, by the syncer: name of the P node, if it is a valid label value, like
+    /// [`PHYSICAL_NODE_NAME`]; kept for those who select by it.
     PHYSICAL_NODE = "kubeocean.io/physical-node";
 
     /// On P pods, by the syncer: namespace of the V pod.

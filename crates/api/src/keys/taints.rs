@@ -99,9 +99,12 @@ pub const MARKS: &[Mark] = &[
     WORKER_UNREACHABLE,
 ];
 
+/// Kubernetes' own: every new node gets it by admission, and is schedulable when V's node controller lifts it.
+pub const NODE_NOT_READY_KEY: &str = "node.kubernetes.io/not-ready";
+
 /// Keys of the taints that V's node controller puts and lifts: never copied from P, never repaired.
 pub const NODE_CONTROLLER_KEYS: &[&str] = &[
-    "node.kubernetes.io/not-ready",
+    NODE_NOT_READY_KEY,
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/memory-pressure",
     "node.kubernetes.io/disk-pressure",

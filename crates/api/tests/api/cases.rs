@@ -41,7 +41,23 @@ use Verdict::{Accepted, AcceptedAs, Refused};
 
 /// The whole table.
 pub(crate) fn all() -> Vec<Case> {
-    [bindings(), selectors(), policies(), windows(), limits(), changes(), statuses()].into_iter().flatten().collect()
+    [documented(), bindings(), selectors(), policies(), windows(), limits(), changes(), statuses()].into_iter().flatten().collect()
+}
+
+/// What the reference shows must work as it stands.
+fn documented() -> Vec<Case> {
+    let example = |page: &str| {
+        let yaml = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let object: Value = serde_saphyr::from_str(yaml).unwrap();
+        // Named like any other case, so that it meets no object that is really there.
+        with(object, json!({"metadata": {"name": null}}))
+    };
+    vec![
+        create("the example of clusterbinding.md", example(include_str!("../../../../docs/reference/clusterbinding.md")),
+            AcceptedAs(vec![("/spec/serviceNamespaces/0", json!("web"))])),
+        create("the example of resourceleasingpolicy.md", example(include_str!("../../../../docs/reference/resourceleasingpolicy.md")),
+            AcceptedAs(vec![("/spec/timeWindows/0/start", json!("22:00")), ("/spec/gracefulReclaimPeriodSeconds", json!(600))])),
+    ]
 }
 
 fn bindings() -> Vec<Case> {
