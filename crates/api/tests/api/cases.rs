@@ -195,6 +195,15 @@ fn selectors() -> Vec<Case> {
         create("matchFields without values", fields(json!({"key": "metadata.name", "operator": "In"})), Refused("matchFields[0].values: Required value")),
         create("matchFields on another field", fields(json!({"key": "spec.unschedulable", "operator": "In", "values": ["true"]})), Refused("matchFields[0].key: Unsupported value")),
         create("matchFields with Exists", fields(json!({"key": "metadata.name", "operator": "Exists", "values": ["n1"]})), Refused("matchFields[0].operator: Unsupported value")),
+        create("matchFields without key", fields(json!({"operator": "In", "values": ["n1"]})), Refused("matchFields[0].key: Required value")),
+        create("matchFields without operator", fields(json!({"key": "metadata.name", "values": ["n1"]})), Refused("matchFields[0].operator: Required value")),
+        create("matchFields with a name of 253 characters", fields(json!({"key": "metadata.name", "operator": "In", "values": ["n".repeat(253)]})), Accepted),
+        create("matchFields with a name of 254 characters", fields(json!({"key": "metadata.name", "operator": "In", "values": ["n".repeat(254)]})), Refused("matchFields[0].values[0]: Too long")),
+        create("256 matchFields in a term", terms(json!([{"matchFields": vec![json!({"key": "metadata.name", "operator": "NotIn", "values": ["n"]}); 256]}])), Accepted),
+        create("257 matchFields in a term", terms(json!([{"matchFields": vec![json!({"key": "metadata.name", "operator": "NotIn", "values": ["n"]}); 257]}])), Refused("matchFields: Too many")),
+        create("a value of 254 characters", operator("In", json!(["v".repeat(254)])), Refused("matchExpressions[0].values[0]: Too long")),
+        create("key of 317 characters, all of them allowed", key(&format!("{}/{label}", "p".repeat(253))), Accepted),
+        create("key of 318 characters", key(&format!("{}/{label}", "p".repeat(254))), Refused("matchExpressions[0].key: Too long")),
         create("256 terms", terms(json!(vec![json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}); 256])), Accepted),
         create("257 terms", terms(json!(vec![json!({}); 257])), Refused("spec.nodeSelector.nodeSelectorTerms: Too many")),
         create("33 expressions in a term", terms(json!([{"matchExpressions": vec![json!({"key": "k", "operator": "Exists"}); 33]}])), Refused("matchExpressions: Too many")),
@@ -217,6 +226,7 @@ fn policies() -> Vec<Case> {
             ("/spec/forceReclaim", json!(false)), ("/spec/gracefulReclaimPeriodSeconds", json!(0)), ("/spec/timeZone", Value::Null)])),
         create("an unknown field of a policy is dropped", rlp(json!({"priority": 1, "timeWindows": [{"start": "08:00", "end": "09:00", "zone": "UTC"}]})),
             AcceptedAs(vec![("/spec/priority", Value::Null), ("/spec/timeWindows/0/zone", Value::Null)])),
+        create("a policy without a spec", with(rlp(json!({})), json!({"spec": null})), Refused("spec: Required value")),
         create("cluster missing", rlp(json!({"cluster": null})), Refused("spec.cluster: Required value")),
         create("cluster empty", rlp(json!({"cluster": ""})), Refused("spec.cluster in body should be at least 1")),
         create("cluster of 63 characters", rlp(json!({"cluster": "c".repeat(63)})), Accepted),
@@ -367,6 +377,11 @@ fn statuses() -> Vec<Case> {
     let status = |name, object, patch, verdict| Case { name, object, step: Step::Status(json!({"status": patch})), verdict };
     let condition = |type_: &str, status: &str| json!({
         "type": type_, "status": status, "reason": "Because", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    let without = |field: &str| {
+        let mut condition = condition("Ready", "True");
+        condition[field] = Value::Null;
+        condition
+    };
     vec![
         status("binding Pending", cb(json!({})), json!({"phase": "Pending"}), Accepted),
         status("binding Ready, with everything", cb(json!({})), json!({
@@ -380,8 +395,21 @@ fn statuses() -> Vec<Case> {
             condition("Ready", "True"), condition("Connected", "False"), condition("Leasing", "Unknown")]}), Accepted),
         status("a condition that is maybe", cb(json!({})), json!({"conditions": [condition("Ready", "Maybe")]}), Refused("status.conditions[0].status: Unsupported value")),
         status("a condition twice", cb(json!({})), json!({"conditions": [condition("Ready", "True"), condition("Ready", "False")]}), Refused("status.conditions[1]: Duplicate value")),
-        status("a condition without a reason", cb(json!({})), json!({"conditions": [{
-            "type": "Ready", "status": "True", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}), Refused("status.conditions[0].reason: Required value")),
+        status("a condition without a reason", cb(json!({})), json!({"conditions": [without("reason")]}), Refused("status.conditions[0].reason: Required value")),
+        status("a condition without a status", cb(json!({})), json!({"conditions": [without("status")]}), Refused("status.conditions[0].status: Required value")),
+        status("a condition without a message", cb(json!({})), json!({"conditions": [without("message")]}), Refused("status.conditions[0].message: Required value")),
+        status("a condition without a time", cb(json!({})), json!({"conditions": [without("lastTransitionTime")]}), Refused("status.conditions[0].lastTransitionTime: Required value")),
+        status("a condition whose reason is a sentence", cb(json!({})), json!({"conditions": [with(condition("Ready", "True"), json!({"reason": "It is so"}))]}), Refused("status.conditions[0].reason: Invalid value")),
+        status("a condition whose reason is empty", cb(json!({})), json!({"conditions": [with(condition("Ready", "True"), json!({"reason": ""}))]}), Refused("reason in body should be at least 1")),
+        status("a condition type with a prefix", cb(json!({})), json!({"conditions": [condition("kubeocean.io/Mapped", "True")]}), Accepted),
+        status("a condition type with a space", cb(json!({})), json!({"conditions": [condition("Is Ready", "True")]}), Refused("status.conditions[0].type: Invalid value")),
+        status("a message of 32768 characters", cb(json!({})), json!({"conditions": [with(condition("Ready", "True"), json!({"message": "m".repeat(32_768)}))]}), Accepted),
+        status("a message of 32769 characters", cb(json!({})), json!({"conditions": [with(condition("Ready", "True"), json!({"message": "m".repeat(32_769)}))]}), Refused("status.conditions[0].message: Too long")),
+        status("33 conditions", cb(json!({})), json!({"conditions": ((0..33).map(|i| condition(&format!("C{i}"), "True")).collect::<Vec<_>>())}), Refused("status.conditions: Too many")),
+        status("a condition of a generation below zero", cb(json!({})), json!({"conditions": [with(condition("Ready", "True"), json!({"observedGeneration": -1}))]}), Refused("status.conditions[0].observedGeneration: Invalid value")),
+        status("a generation below zero", cb(json!({})), json!({"observedGeneration": -1}), Refused("observedGeneration in body should be greater than or equal to 0")),
+        status("fewer than no pods", cb(json!({})), json!({"pods": -1}), Refused("pods in body should be greater than or equal to 0")),
+        status("a worker's uid of 129 characters", cb(json!({})), json!({"workerUID": "u".repeat(129)}), Refused("status.workerUID: Too long")),
         status("fewer than no nodes", cb(json!({})), json!({"nodes": -1}), Refused("nodes in body should be greater than or equal to 0")),
         status("a time that is none", cb(json!({})), json!({"lastSyncTime": "yesterday"}), Refused("lastSyncTime in body must be of type date-time")),
         status("policy Pending", rlp(json!({})), json!({"phase": "Pending"}), Accepted),
@@ -394,6 +422,12 @@ fn statuses() -> Vec<Case> {
         status("policy in a phase that only bindings have", rlp(json!({})), json!({"phase": "Ready"}), Refused("status.phase: Unsupported value")),
         status("a borrower twice", rlp(json!({})), json!({"bindings": [{"bindingUID": "a"}, {"bindingUID": "a"}]}), Refused("status.bindings[1]: Duplicate value")),
         status("a borrower without uid", rlp(json!({})), json!({"bindings": [{"nodes": 1}]}), Refused("status.bindings[0].bindingUID: Required value")),
+        status("a borrower with an empty uid", rlp(json!({})), json!({"bindings": [{"bindingUID": ""}]}), Refused("bindingUID in body should be at least 1")),
+        status("a borrower with fewer than no nodes", rlp(json!({})), json!({"bindings": [{"bindingUID": "a", "nodes": -1}]}), Refused("nodes in body should be greater than or equal to 0")),
+        status("a borrower that leases nothing yet", rlp(json!({})), json!({"bindings": [{"bindingUID": "a"}]}),
+            AcceptedAs(vec![("/status/bindings/0/nodes", json!(0)), ("/status/bindings/0/active", json!(false))])),
+        status("257 borrowers", rlp(json!({})), json!({"bindings": ((0..257).map(|i| json!({"bindingUID": i.to_string()})).collect::<Vec<_>>())}), Refused("status.bindings: Too many")),
+        status("a policy's generation below zero", rlp(json!({})), json!({"observedGeneration": -1}), Refused("observedGeneration in body should be greater than or equal to 0")),
         status("activeTimeWindow is yes or no", rlp(json!({})), json!({"activeTimeWindow": "08:00"}), Refused("activeTimeWindow in body must be of type boolean")),
     ]
 }
