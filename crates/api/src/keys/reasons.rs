@@ -1,0 +1,84 @@
+//! Reasons: why, in one word that programs may rely on.
+//!
+//! Deliberately absent: messages. A reason says which case it is, the message says what to do about it.
+
+super::words! {
+    /// Reasons of a `ClusterBinding`'s conditions, and of the Events about it.
+    Binding {
+        /// Not looked at yet.
+        Initializing = "Initializing",
+        /// The spec is in order.
+        ValidationPassed = "ValidationPassed",
+        /// The spec, the Secret or the kubeconfig in it is not in order.
+        ValidationFailed = "ValidationFailed",
+        /// An older binding has this `clusterID`.
+        DuplicateClusterId = "DuplicateClusterID",
+        /// P's API server answers.
+        ConnectivityPassed = "ConnectivityPassed",
+        /// P's API server does not answer.
+        ConnectivityFailed = "ConnectivityFailed",
+        /// The kubeconfig leads to another cluster than before; the last good connection is kept.
+        WorkerChanged = "WorkerChanged",
+        /// The mount namespace does not exist in P.
+        MountNamespaceMissing = "MountNamespaceMissing",
+        /// Rights are missing; the message lists them.
+        PermissionDenied = "PermissionDenied",
+        /// The syncer was created and is not available yet.
+        SyncerCreated = "SyncerCreated",
+        /// The syncer is available.
+        SyncerReady = "SyncerReady",
+        /// The syncer cannot be created or does not become available.
+        SyncerFailed = "SyncerFailed",
+        /// The proxier was created and is not available yet.
+        ProxierCreated = "ProxierCreated",
+        /// The proxier is available.
+        ProxierReady = "ProxierReady",
+        /// The proxier cannot be created or does not become available.
+        ProxierFailed = "ProxierFailed",
+        /// No policy allows anything to be leased; the message says what to create and where.
+        NoPolicy = "NoPolicy",
+        /// Nodes are leased.
+        Leasing = "Leasing",
+        /// The binding is being taken apart.
+        Deleting = "Deleting",
+    }
+}
+
+super::words! {
+    /// Reasons of a virtual node's conditions that do not come from P.
+    Node {
+        /// P's API server does not answer; nobody knows how the node is.
+        WorkerUnreachable = "WorkerUnreachable",
+    }
+}
+
+super::words! {
+    /// Reasons for which a V pod is Failed without its containers having failed. A node that is full gives
+    /// [`out_of`].
+    Pod {
+        /// The node is not leased now: no window is open, or it is departing.
+        NodeNotLeased = "NodeNotLeased",
+        /// The namespace does not allow its pods to run in this worker cluster.
+        NodeNotAllowed = "NodeNotAllowed",
+        /// The P pod was deleted behind our back while it was running.
+        PhysicalPodLost = "PhysicalPodLost",
+        /// P's scheduler did not place the P pod in time.
+        PhysicalUnschedulable = "PhysicalUnschedulable",
+    }
+}
+
+super::words! {
+    /// Reasons of Events that are not the reason of a condition too.
+    Event {
+        /// On a V pod: it is on a virtual node and will not run there; the message says why.
+        NotMapped = "NotMapped",
+        /// On a `ClusterBinding`: another binding uses the same mount namespace in P, and each can read all of it.
+        SharedMountNamespace = "SharedMountNamespace",
+    }
+}
+
+/// Reason for which a V pod is Failed when the node has too little of a resource, spelled as kubelets
+/// spell it: `OutOfcpu`.
+pub fn out_of(resource: &str) -> String {
+    format!("OutOf{resource}")
+}
