@@ -263,14 +263,13 @@ impl ControlPlane {
 
     pub(crate) fn kwok(&self) -> Result<Launch, Error> {
         let kubeconfig = self.component_kubeconfig("kwok", "kwok", Some("system:masters"))?;
-        let empty = self.directory.join("kwok.yaml");
-        write_private(&empty, "")?;
+        let stages = self.directory.join("kwok.yaml");
+        write_private(&stages, crate::sim::STAGES)?;
         self.program(
             Program::Kwok,
             vec![
                 format!("--kubeconfig={}", kubeconfig.display()),
-                // Not the user's own ~/.kwok/kwok.yaml.
-                format!("--config={}", empty.display()),
+                format!("--config={}", stages.display()),
                 format!("--manage-nodes-with-annotation-selector={}", crate::sim::SELECTOR),
                 "--node-lease-duration-seconds=40".into(),
                 "--cidr=10.128.0.0/14".into(),

@@ -53,10 +53,10 @@ until end_processes || [ $tries -ge 200 ]; do
     sleep 0.05
 done
 
-# Interfaces carry the identity as alias; the routes name the range that the bridge had.
+# The bridge is known by its hardware address, which no other sandbox has.
 if [ -f "$directory/network" ]; then
-    read -r bridge range <"$directory/network"
-    if [ "$(cat "/sys/class/net/$bridge/ifalias" 2>/dev/null)" = "$identity" ]; then
+    read -r bridge range hardware <"$directory/network"
+    if [ "$(cat "/sys/class/net/$bridge/address" 2>/dev/null)" = "$hardware" ]; then
         ip link delete "$bridge"
         ip route delete unreachable "$range" 2>/dev/null
     fi

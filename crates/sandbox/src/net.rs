@@ -75,7 +75,8 @@ impl Plan {
 }
 
 /// Chooses a free range and makes the bridge. Creating the interface is what takes the range: the
-/// kernel lets only one succeed. `identity` is left on it, so that it can be told who it belongs to.
+/// kernel lets only one succeed. It is born with a hardware address derived from `identity`, so that
+/// from its first moment on it can be told whose it is.
 pub(crate) fn create(directory: &Path, identity: &str, clusters: usize) -> Result<Plan, Error> {
     let routes = ip(&["-4", "-o", "route", "show", "table", "all"])?;
     for octet in RANGES {
@@ -86,11 +87,14 @@ pub(crate) fn create(directory: &Path, identity: &str, clusters: usize) -> Resul
         let bridge = plan.bridge();
         // Before the bridge exists, so that whoever cleans up knows of it from its first moment on.
         let note = directory.join("network");
-        fs::write(&note, format!("{bridge} {}\n", plan.range())).map_err(io_error("writing", &note))?;
-        if ip(&["link", "add", "name", &bridge, "alias", identity, "type", "bridge"]).is_err() {
+        let hardware = hardware_address(identity);
+        let text = format!("{bridge} {} {hardware}\n", plan.range());
+        fs::write(&note, text).map_err(io_error("writing", &note))?;
+        if ip(&["link", "add", "name", &bridge, "address", &hardware, "type", "bridge"]).is_err() {
             continue;
         }
         let mut batch = vec![
+            format!("link set {bridge} alias {identity}"),
             format!("route add unreachable {} metric 4294967295", plan.range()),
             format!("addr add {}/22 dev {bridge}", plan.host()),
         ];
@@ -175,6 +179,14 @@ pub(crate) fn remove_orphans(root: &Path) {
         let _ = ip(&["link", "delete", &name]);
         let _ = ip(&["route", "delete", "unreachable", &Plan { octet }.range()]);
     }
+}
+
+/// A locally administered unicast address that only this sandbox has.
+fn hardware_address(identity: &str) -> String {
+    use sha2::Digest as _;
+    let hash = sha2::Sha256::digest(identity);
+    let bytes = hash.iter().take(5).map(|byte| format!(":{byte:02x}"));
+    std::iter::once("02".to_owned()).chain(bytes).collect()
 }
 
 /// A short name for a registry directory: an interface alias holds 255 characters.

@@ -1,8 +1,9 @@
 //! Simulated nodes: Node objects that KWOK keeps alive, and on which it lets pods "run".
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ObjectMeta, PostParams};
 
@@ -10,6 +11,9 @@ use crate::spec::NodeSize;
 
 /// KWOK manages nodes with this annotation, and no others.
 pub(crate) const SELECTOR: &str = "kwok.x-k8s.io/node=fake";
+
+/// How nodes and pods live.
+pub(crate) const STAGES: &str = include_str!("sim.yaml");
 
 /// The names of `count` simulated nodes.
 pub(crate) fn names(count: usize) -> Vec<String> {
@@ -19,8 +23,8 @@ pub(crate) fn names(count: usize) -> Vec<String> {
 /// Creates the nodes.
 pub(crate) async fn create(client: kube::Client, size: &NodeSize, version: &str, count: usize) -> Result<(), kube::Error> {
     let api = Api::<Node>::all(client);
-    for name in names(count) {
-        let node = node(&name, size, version);
+    for (index, name) in names(count).into_iter().enumerate() {
+        let node = node(&name, address(index), size, version);
         match api.create(&PostParams::default(), &node).await {
             // A repeated start finds the nodes of the first.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -30,7 +34,13 @@ pub(crate) async fn create(client: kube::Client, size: &NodeSize, version: &str,
     Ok(())
 }
 
-fn node(name: &str, size: &NodeSize, version: &str) -> Node {
+/// From 198.18.0.0/15, the range for tests of networks: it is routed nowhere.
+fn address(index: usize) -> Ipv4Addr {
+    let base = u32::from(Ipv4Addr::new(198, 18, 0, 1));
+    Ipv4Addr::from(base + u32::try_from(index).unwrap_or_default())
+}
+
+fn node(name: &str, address: Ipv4Addr, size: &NodeSize, version: &str) -> Node {
     let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
@@ -53,6 +63,10 @@ fn node(name: &str, size: &NodeSize, version: &str) -> Node {
         },
         spec: Some(NodeSpec::default()),
         status: Some(NodeStatus {
+            addresses: Some(vec![
+                NodeAddress { type_: "InternalIP".to_owned(), address: address.to_string() },
+                NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() },
+            ]),
             capacity: Some(resources.clone()),
             allocatable: Some(resources),
             node_info: Some(NodeSystemInfo {
