@@ -18,7 +18,7 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBE
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print the CustomResourceDefinitions, as `kubectl apply -f -` takes them
+    /// Print the custom resource definitions, as `kubectl apply -f -` takes them
     Crds(crds::Args),
     /// Run real Kubernetes clusters on this machine, without containers around them
     #[command(subcommand)]
@@ -46,7 +46,7 @@ pub(crate) enum Output {
 
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Crds(args) => crds::run(args),
+        Command::Crds(args) => crds::run(&args),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Completions { shell } => {

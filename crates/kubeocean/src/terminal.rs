@@ -50,7 +50,9 @@ impl ProgressLines {
         match progress {
             Progress::Lab(event) => self.build(event),
             Progress::PortTaken { cluster, port } => {
-                self.line(&format!("  {cluster}: port {port} was taken by another program, trying another one"));
+                self.line(&format!(
+                    "  {cluster}: port {port} was taken by another program, trying another one"
+                ));
             }
             Progress::ControlPlaneReady { cluster, after } => {
                 self.line(&format!("✓ {cluster}: control plane ready after {}", seconds(*after)));
@@ -73,7 +75,10 @@ impl ProgressLines {
                 if elapsed.as_secs() == 0 {
                     self.last_line = None;
                 }
-                self.passing(&format!("  [{number}/{of}] building {program} {version} … {}", seconds(*elapsed)));
+                self.passing(&format!(
+                    "  [{number}/{of}] building {program} {version} … {}",
+                    seconds(*elapsed)
+                ));
             }
             BuildEvent::Built { program, version, number, of, elapsed, left } => {
                 let left = match left.as_slice() {
@@ -83,7 +88,10 @@ impl ProgressLines {
                         format!("left: {}", names.join(", "))
                     }
                 };
-                self.line(&format!("✓ [{number}/{of}] built {program} {version} in {}; {left}", seconds(*elapsed)));
+                self.line(&format!(
+                    "✓ [{number}/{of}] built {program} {version} in {}; {left}",
+                    seconds(*elapsed)
+                ));
             }
         }
     }
@@ -131,7 +139,10 @@ mod tests {
     #[test]
     fn tables_are_aligned() {
         let rows = vec![vec!["dev".into(), "ready".into()], vec!["a-long-name".into(), "x".into()]];
-        assert_eq!(table(&["NAME", "PHASE"], &rows), "NAME          PHASE\ndev           ready\na-long-name   x");
+        assert_eq!(
+            table(&["NAME", "PHASE"], &rows),
+            "NAME          PHASE\ndev           ready\na-long-name   x"
+        );
     }
 
     #[test]

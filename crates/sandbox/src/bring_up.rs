@@ -53,7 +53,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(name: String, identity: String, directory: PathBuf, spec: Spec, report: Report) -> Result<Self, Error> {
+    pub(crate) fn new(
+        name: String,
+        identity: String,
+        directory: PathBuf,
+        spec: Spec,
+        report: Report,
+    ) -> Result<Self, Error> {
         Ok(Self {
             release: lab::release(spec.kubernetes.as_deref())?,
             started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -79,7 +85,8 @@ impl World {
         self.lay_out()?;
         self.write_state()?;
         try_join_all(self.clusters.iter().map(|cluster| self.start_cluster(cluster, began))).await?;
-        let access: Vec<_> = self.clusters.iter().map(|cluster| cluster.plane.borrow().admin_access()).collect();
+        let access: Vec<_> =
+            self.clusters.iter().map(|cluster| cluster.plane.borrow().admin_access()).collect();
         crate::pki::write_private(&self.directory.join("kubeconfig/all.yaml"), &kubeconfig::render(&access))?;
         self.phase.set(Phase::Ready);
         self.write_state()
@@ -105,7 +112,8 @@ impl World {
         let programs = programs_for(&self.spec);
         let report = &self.report;
         let tools =
-            lab::ensure(self.release, &programs, &mut |event| (report.borrow_mut())(Progress::Lab(event))).await?;
+            lab::ensure(self.release, &programs, &mut |event| (report.borrow_mut())(Progress::Lab(event)))
+                .await?;
         self.tools = Some(tools);
         Ok(())
     }
@@ -154,7 +162,8 @@ impl World {
 
     fn choose_port(&self, cluster: usize, attempt: u32) -> Result<u16, Error> {
         let offset = u16::try_from(cluster).unwrap_or_default();
-        let preferred = self.spec.first_api_port.filter(|_| attempt == 0).map(|port| port.saturating_add(offset));
+        let preferred =
+            self.spec.first_api_port.filter(|_| attempt == 0).map(|port| port.saturating_add(offset));
         ready::free_port(preferred)
     }
 
@@ -271,7 +280,8 @@ impl World {
         let launch = node.containerd(&cluster.plane.borrow(), pid);
         self.start(launch)?;
         let containerd = node.program("containerd");
-        self.alive(&name, &containerd, ready::until("containerd", async || ctr(pid, &["version"]).await)).await?;
+        self.alive(&name, &containerd, ready::until("containerd", async || ctr(pid, &["version"]).await))
+            .await?;
         let base = self.base_images();
         for archive in std::iter::once(&base).chain(&self.spec.images) {
             let inside = node.directory.join("image.tar");
@@ -284,13 +294,14 @@ impl World {
 
     async fn start_node(&self, cluster: &Running, node: &Node, machine: u32) -> Result<(), Error> {
         let plan = self.network.ok_or(Error::Ended)?;
-        let (kubelet, proxy, name) = {
+        let (kubelet, proxy, name, access) = {
             let plane = cluster.plane.borrow();
-            (node.kubelet(&plane, plan, machine)?, node.kube_proxy(&plane, machine)?, plane.spec.name.clone())
+            let (kubelet, proxy) = (node.kubelet(&plane, plan, machine)?, node.kube_proxy(&plane, machine)?);
+            (kubelet, proxy, plane.spec.name.clone(), plane.admin_access())
         };
         self.start(kubelet)?;
         self.start(proxy)?;
-        let client = ready::client(&cluster.plane.borrow().admin_access()).await?;
+        let client = ready::client(&access).await?;
         self.alive(&name, &node.program("kubelet"), ready::node(&client, &name, &node.name)).await?;
         self.must_run(&name, &node.program("kube-proxy"))
     }
@@ -303,7 +314,12 @@ impl World {
     }
 
     /// Waits for `work` as long as the program lives.
-    async fn alive<T>(&self, cluster: &str, program: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn alive<T>(
+        &self,
+        cluster: &str,
+        program: &str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let exited = self.with(cluster, program, Process::exited)?;
         tokio::select! {
             result = work => result,
@@ -325,7 +341,12 @@ impl World {
         processes.get(&key).map(act).ok_or_else(|| Error::UnknownProgram {
             cluster: cluster.to_owned(),
             program: program.to_owned(),
-            known: processes.keys().filter(|(of, _)| of == cluster).map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", "),
+            known: processes
+                .keys()
+                .filter(|(of, _)| of == cluster)
+                .map(|(_, name)| name.as_str())
+                .collect::<Vec<_>>()
+                .join(", "),
         })
     }
 
@@ -338,10 +359,17 @@ impl World {
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Result<&Running, Error> {
-        self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name).ok_or_else(|| Error::UnknownCluster {
-            sandbox: self.name.clone(),
-            cluster: name.to_owned(),
-            known: self.clusters.iter().map(|c| c.plane.borrow().spec.name.clone()).collect::<Vec<_>>().join(", "),
+        self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name).ok_or_else(|| {
+            Error::UnknownCluster {
+                sandbox: self.name.clone(),
+                cluster: name.to_owned(),
+                known: self
+                    .clusters
+                    .iter()
+                    .map(|c| c.plane.borrow().spec.name.clone())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            }
         })
     }
 
@@ -356,7 +384,11 @@ impl World {
         self.with(cluster, program, |_| ())?;
         let Some(mut process) = self.processes.borrow_mut().remove(&key) else { return Ok(()) };
         process.expected_down = true;
-        if asked { process.stop(PATIENCE).await } else { process.kill().await }
+        if asked {
+            process.stop(PATIENCE).await;
+        } else {
+            process.kill().await;
+        }
         self.processes.borrow_mut().insert(key, process);
         self.write_state()
     }
@@ -380,7 +412,8 @@ impl World {
     /// Programs that ended without being asked to.
     pub(crate) fn died(&self) -> Vec<Error> {
         let processes = self.processes.borrow();
-        let dead = processes.values().filter(|process| !process.expected_down && process.state() != State::Running);
+        let dead =
+            processes.values().filter(|process| !process.expected_down && process.state() != State::Running);
         dead.map(Process::death).collect()
     }
 
@@ -450,7 +483,11 @@ pub(crate) fn programs_for(spec: &Spec) -> Vec<Program> {
 }
 
 async fn appears(path: &Path, what: &str) -> Result<(), Error> {
-    ready::until(what, async || if path.exists() { Ok(()) } else { Err(format!("{} does not exist", path.display())) }).await
+    ready::until(
+        what,
+        async || if path.exists() { Ok(()) } else { Err(format!("{} does not exist", path.display())) },
+    )
+    .await
 }
 
 fn port_was_taken(log: &Path) -> bool {

@@ -93,7 +93,12 @@ impl ControlPlane {
     }
 
     fn access(&self, name: &str, server: &str, identity: Identity) -> Access {
-        Access { name: name.to_owned(), server: server.to_owned(), authority_pem: self.authority.pem(), identity }
+        Access {
+            name: name.to_owned(),
+            server: server.to_owned(),
+            authority_pem: self.authority.pem(),
+            identity,
+        }
     }
 
     /// Where [`Self::write_kubeconfigs`] puts the admin's.
@@ -159,8 +164,11 @@ impl ControlPlane {
     }
 
     pub(crate) fn api_server(&self) -> Result<Launch, Error> {
-        let kubelet_client =
-            self.authority.client("apiserver-kubelet-client", "kube-apiserver-kubelet-client", Some("system:masters"))?;
+        let kubelet_client = self.authority.client(
+            "apiserver-kubelet-client",
+            "kube-apiserver-kubelet-client",
+            Some("system:masters"),
+        )?;
         let proxy_client = self.front_proxy.client("front-proxy-client", "front-proxy-client", None)?;
         let (first_service, services) = match self.network {
             Some(plan) => (plan.first_service(self.index), plan.services(self.index)),
@@ -171,7 +179,13 @@ impl ControlPlane {
             "kube-apiserver",
             None,
             &[IpAddr::V4(self.address), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(first_service)],
-            &["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"],
+            &[
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "kubernetes.default.svc.cluster.local",
+            ],
         )?;
         let (private, public) = &self.service_account_keys;
         let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
@@ -204,7 +218,8 @@ impl ControlPlane {
         match self.network {
             Some(_) => flags.push(format!("--advertise-address={}", self.address)),
             // A loopback address cannot be an endpoint, and without real nodes nobody would use it.
-            None => flags.extend(["--advertise-address=192.0.2.1".into(), "--endpoint-reconciler-type=none".into()]),
+            None => flags
+                .extend(["--advertise-address=192.0.2.1".into(), "--endpoint-reconciler-type=none".into()]),
         }
         if self.spec.real_nodes > 0 {
             // The host cannot resolve the hostname of a node in a namespace. Clusters without real nodes

@@ -8,8 +8,7 @@ use crate::image::BUSYBOX;
 use crate::{home, lab};
 
 /// Everything real nodes need, by Debian package. One command installs it.
-pub const PACKAGES: &str =
-    "containerd runc containernetworking-plugins iproute2 iptables nftables conntrack busybox-static util-linux";
+pub const PACKAGES: &str = "containerd runc containernetworking-plugins iproute2 iptables nftables conntrack busybox-static util-linux";
 
 /// One finding.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -44,10 +43,18 @@ pub fn examine() -> Result<Vec<Check>, Error> {
     let plan = lab::plan(release, &lab::Program::ALL, true)?;
     let go = find("go");
     for (program, found) in &plan.present {
-        checks.push(good(Need::Information, program.name(), format!("{} ({})", found.path.display(), found.origin)));
+        checks.push(good(
+            Need::Information,
+            program.name(),
+            format!("{} ({})", found.path.display(), found.origin),
+        ));
     }
     for rejected in &plan.rejected {
-        checks.push(good(Need::Information, "passed over", format!("{} {}", rejected.path.display(), rejected.why)));
+        checks.push(good(
+            Need::Information,
+            "passed over",
+            format!("{} {}", rejected.path.display(), rejected.why),
+        ));
     }
     for (program, version) in &plan.missing {
         let found = "not there yet".to_owned();
@@ -60,7 +67,9 @@ pub fn examine() -> Result<Vec<Check>, Error> {
             None => Check {
                 what: program.name().to_owned(),
                 needed_for: Need::Sandbox,
-                problem: Some("install Go 1.26 or newer, or set KUBEOCEAN_LAB_BIN to a directory that has it".into()),
+                problem: Some(
+                    "install Go 1.26 or newer, or set KUBEOCEAN_LAB_BIN to a directory that has it".into(),
+                ),
                 found,
             },
         });
@@ -69,7 +78,7 @@ pub fn examine() -> Result<Vec<Check>, Error> {
 }
 
 /// Fails with the whole list of what real nodes lack here.
-pub(crate) fn require_real_nodes() -> Result<(), Error> {
+pub fn require_real_nodes() -> Result<(), Error> {
     let missing: Vec<_> = real_node_checks().into_iter().filter_map(|check| check.problem).collect();
     if missing.is_empty() { Ok(()) } else { Err(Error::MissingPrerequisites { missing }) }
 }
@@ -113,7 +122,11 @@ fn real_node_checks() -> Vec<Check> {
     checks.push(static_busybox());
     let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !filesystems.contains("\toverlay\n") {
-        checks.push(good(Need::Information, "overlay", "the kernel offers no overlay file system yet; it may load the module when asked".into()));
+        checks.push(good(
+            Need::Information,
+            "overlay",
+            "the kernel offers no overlay file system yet; it may load the module when asked".into(),
+        ));
     }
     checks
 }
@@ -156,5 +169,8 @@ fn static_busybox() -> Check {
 fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
-    std::env::split_paths(&path).chain(usual).map(|directory| directory.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&path)
+        .chain(usual)
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
 }

@@ -9,11 +9,15 @@ use crate::lab::LabError;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
-    #[error("{name:?} is not a name for a sandbox: use 1 to 20 of a-z, 0-9 and -, beginning with a letter and not ending in -")]
+    #[error(
+        "{name:?} is not a name for a sandbox: use 1 to 20 of a-z, 0-9 and -, beginning with a letter and not ending in -"
+    )]
     InvalidName { name: String },
     #[error("{what}")]
     InvalidSpec { what: String },
-    #[error("sandbox {name} is already up: `kubeocean sandbox status {name}` shows it, `kubeocean sandbox down {name}` ends it")]
+    #[error(
+        "sandbox {name} is already up: `kubeocean sandbox status {name}` shows it, `kubeocean sandbox down {name}` ends it"
+    )]
     AlreadyUp { name: String },
     #[error("no sandbox {name} is up{others}: start it with `kubeocean sandbox up {name}`")]
     NotUp { name: String, others: String },
@@ -23,17 +27,23 @@ pub enum Error {
     UnknownProgram { cluster: String, program: String, known: String },
     #[error("real nodes are not possible here:\n{}", list(.missing))]
     MissingPrerequisites { missing: Vec<String> },
-    #[error("{free} MiB are free on the disk of {path}, and a sandbox needs {needed} MiB: free some space, or set KUBEOCEAN_SANDBOX_DIR to a directory on a larger disk")]
+    #[error(
+        "{free} MiB are free on the disk of {path}, and a sandbox needs {needed} MiB: free some space, or set KUBEOCEAN_SANDBOX_DIR to a directory on a larger disk"
+    )]
     DiskFull { free: u64, needed: u64, path: String },
     #[error("the path {path} is too long for a socket: set KUBEOCEAN_SANDBOX_DIR to a shorter directory")]
     PathTooLong { path: String },
-    #[error("no free address range: all of 10.192.0.0 to 10.255.0.0 are in use on this machine. End a sandbox (`kubeocean sandbox list`)")]
+    #[error(
+        "no free address range: all of 10.192.0.0 to 10.255.0.0 are in use on this machine. End a sandbox (`kubeocean sandbox list`)"
+    )]
     NoAddressRange,
     #[error("{program} of {cluster} ended ({status}). The end of its log:\n{tail}")]
     ProgramDied { cluster: String, program: String, status: String, log: String, tail: String },
     #[error("{program} vanished while it was being started: start it again")]
     Vanished { program: String },
-    #[error("{what} was not ready within {limit:?}: {last}\nIts logs are shown by `kubeocean sandbox logs`; a busy machine may need another try.")]
+    #[error(
+        "{what} was not ready within {limit:?}: {last}\nIts logs are shown by `kubeocean sandbox logs`; a busy machine may need another try."
+    )]
     NotReady { what: String, limit: Duration, last: String },
     #[error("`{command}` failed: {message}")]
     Command { command: String, message: String },
@@ -90,10 +100,16 @@ impl Error {
     /// The group this error belongs to.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidName { .. } | Self::InvalidSpec { .. } | Self::PathTooLong { .. } => ErrorKind::Usage,
-            Self::NotUp { .. } | Self::UnknownCluster { .. } | Self::UnknownProgram { .. } => ErrorKind::NotFound,
+            Self::InvalidName { .. } | Self::InvalidSpec { .. } | Self::PathTooLong { .. } => {
+                ErrorKind::Usage
+            }
+            Self::NotUp { .. } | Self::UnknownCluster { .. } | Self::UnknownProgram { .. } => {
+                ErrorKind::NotFound
+            }
             Self::AlreadyUp { .. } => ErrorKind::AlreadyExists,
-            Self::MissingPrerequisites { .. } | Self::DiskFull { .. } | Self::NoAddressRange => ErrorKind::Prerequisite,
+            Self::MissingPrerequisites { .. } | Self::DiskFull { .. } | Self::NoAddressRange => {
+                ErrorKind::Prerequisite
+            }
             Self::Lab(error) => match error {
                 LabError::NoGo { .. } | LabError::WrongVersion { .. } | LabError::DiskFull { .. } => {
                     ErrorKind::Prerequisite
@@ -120,7 +136,9 @@ fn space_hint(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::StorageFull => {
             " (the disk is full: free some space, or set KUBEOCEAN_SANDBOX_DIR to a directory on a larger disk)"
         }
-        std::io::ErrorKind::PermissionDenied => " (set KUBEOCEAN_SANDBOX_DIR to a directory that you may write)",
+        std::io::ErrorKind::PermissionDenied => {
+            " (set KUBEOCEAN_SANDBOX_DIR to a directory that you may write)"
+        }
         _ => "",
     }
 }

@@ -55,7 +55,11 @@ impl Sandbox {
 
     /// Starts a sandbox, tells `report` what happens, and gives up when `cancel` completes: then
     /// everything is ended and removed before this returns [`Error::GivenUp`].
-    pub async fn start_with(spec: Spec, report: Report, cancel: impl Future<Output = ()>) -> Result<Self, Error> {
+    pub async fn start_with(
+        spec: Spec,
+        report: Report,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<Self, Error> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         spec.check()?;
         lab::release(spec.kubernetes.as_deref())?;
@@ -78,7 +82,8 @@ impl Sandbox {
             }
         };
         let facts = outcome.map_err(|_| Error::Ended)??;
-        let clusters = facts.clusters.into_iter().map(|facts| Cluster::new(facts, orders.downgrade())).collect();
+        let clusters =
+            facts.clusters.into_iter().map(|facts| Cluster::new(facts, orders.downgrade())).collect();
         Ok(Self { name, directory: facts.directory, clusters, orders })
     }
 

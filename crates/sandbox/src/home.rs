@@ -11,7 +11,9 @@ pub(crate) fn cache_home() -> PathBuf {
 /// `${XDG_STATE_HOME:-~/.local/state}/kubeocean/sandboxes`.
 pub fn sandboxes() -> PathBuf {
     match std::env::var_os("KUBEOCEAN_SANDBOX_DIR") {
-        Some(directory) if !directory.is_empty() => std::path::absolute(&directory).unwrap_or(directory.into()),
+        Some(directory) if !directory.is_empty() => {
+            std::path::absolute(&directory).unwrap_or(directory.into())
+        }
         _ => xdg("XDG_STATE_HOME", ".local/state").join("kubeocean").join("sandboxes"),
     }
 }

@@ -33,13 +33,26 @@ pub(crate) fn write_base_images(path: &Path) -> Result<(), Error> {
 /// busybox under its own name and under those of its applets.
 fn busybox_layer() -> std::io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
-    for (directory, mode) in
-        [("bin", 0o755), ("dev", 0o755), ("etc", 0o755), ("proc", 0o755), ("root", 0o700), ("sys", 0o755), ("tmp", 0o1777), ("var", 0o755)]
-    {
+    for (directory, mode) in [
+        ("bin", 0o755),
+        ("dev", 0o755),
+        ("etc", 0o755),
+        ("proc", 0o755),
+        ("root", 0o700),
+        ("sys", 0o755),
+        ("tmp", 0o1777),
+        ("var", 0o755),
+    ] {
         entry(&mut layer, &format!("{directory}/"), tar::EntryType::Directory, mode, &[])?;
     }
     entry(&mut layer, "bin/busybox", tar::EntryType::Regular, 0o755, &fs::read(BUSYBOX)?)?;
-    entry(&mut layer, "etc/passwd", tar::EntryType::Regular, 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")?;
+    entry(
+        &mut layer,
+        "etc/passwd",
+        tar::EntryType::Regular,
+        0o644,
+        b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    )?;
     entry(&mut layer, "etc/group", tar::EntryType::Regular, 0o644, b"root:x:0:\nnobody:x:65534:\n")?;
     let applets = Command::new(BUSYBOX).arg("--list").output()?;
     for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|name| *name != "busybox") {
@@ -92,7 +105,8 @@ fn write_archive(path: &Path, layer: &[u8], images: &[(&str, Vec<&str>)]) -> std
         });
         let manifest = manifest.to_string().into_bytes();
         let manifest_digest = blob(&mut archive, &manifest)?;
-        let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest_digest, manifest.len());
+        let mut entry =
+            descriptor("application/vnd.oci.image.manifest.v1+json", &manifest_digest, manifest.len());
         entry["annotations"] = json!({ "io.containerd.image.name": name });
         manifests.push(entry);
     }

@@ -17,21 +17,23 @@ pub(crate) struct Access {
 
 /// A kubeconfig with one context per entry; the first is the current one.
 pub(crate) fn render(entries: &[Access]) -> String {
-    let mut clusters = String::new();
-    let mut contexts = String::new();
-    let mut users = String::new();
-    for Access { name, server, authority_pem, identity } in entries {
+    let each = |part: fn(&Access) -> String| entries.iter().map(part).collect::<String>();
+    let clusters = each(|Access { name, server, authority_pem, .. }| {
         let authority = STANDARD.encode(authority_pem);
+        format!(
+            "- name: {name}\n  cluster:\n    server: {server}\n    certificate-authority-data: {authority}\n"
+        )
+    });
+    let contexts = each(|Access { name, .. }| {
+        format!("- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n")
+    });
+    let users = each(|Access { name, identity, .. }| {
         let certificate = STANDARD.encode(&identity.certificate_pem);
         let key = STANDARD.encode(&identity.key_pem);
-        clusters += &format!(
-            "- name: {name}\n  cluster:\n    server: {server}\n    certificate-authority-data: {authority}\n"
-        );
-        contexts += &format!("- name: {name}\n  context:\n    cluster: {name}\n    user: {name}\n");
-        users += &format!(
+        format!(
             "- name: {name}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
-        );
-    }
+        )
+    });
     let current = entries.first().map_or("", |entry| entry.name.as_str());
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {current}\nclusters:\n{clusters}contexts:\n{contexts}users:\n{users}"

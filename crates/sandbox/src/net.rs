@@ -167,7 +167,9 @@ pub(crate) fn remove_orphans(root: &Path) {
     let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return };
     for interface in interfaces.flatten() {
         let name = interface.file_name().to_string_lossy().into_owned();
-        let Some(octet) = name.strip_prefix("ko").and_then(|octet| octet.parse::<u8>().ok()) else { continue };
+        let Some(octet) = name.strip_prefix("ko").and_then(|octet| octet.parse::<u8>().ok()) else {
+            continue;
+        };
         let Ok(alias) = fs::read_to_string(interface.path().join("ifalias")) else { continue };
         // The alias is `<root>.<name>.<unique>`: those of another root are none of our business.
         let mut parts = alias.trim().rsplitn(3, '.').skip(1);
@@ -193,7 +195,7 @@ fn hardware_address(identity: &str) -> String {
 pub(crate) fn root_tag(root: &Path) -> String {
     use sha2::Digest as _;
     let hash = sha2::Sha256::digest(root.as_os_str().as_encoded_bytes());
-    hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    crate::lab::hex(&hash[..6])
 }
 
 /// Whether someone uses a part of `10.<octet>.0.0/16` already.

@@ -38,7 +38,8 @@ impl Authority {
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let key_pem = key.serialize_pem();
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(failed)?;
-        let (certificate, key) = (directory.join(format!("{file}.crt")), directory.join(format!("{file}.key")));
+        let (certificate, key) =
+            (directory.join(format!("{file}.crt")), directory.join(format!("{file}.key")));
         write_private(&certificate, &issuer.pem())?;
         write_private(&key, &key_pem)?;
         Ok(Self { issuer, certificate, key })
@@ -57,7 +58,12 @@ impl Authority {
     }
 
     /// A client certificate: who you are is the common name, your group is the organization.
-    pub(crate) fn client(&self, file: &str, common_name: &str, group: Option<&str>) -> Result<Identity, Error> {
+    pub(crate) fn client(
+        &self,
+        file: &str,
+        common_name: &str,
+        group: Option<&str>,
+    ) -> Result<Identity, Error> {
         let mut params = params(common_name, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.issue(file, common_name, params)

@@ -231,7 +231,10 @@ pub(crate) fn last_lines(path: &Path, count: usize) -> String {
         Ok(text) => {
             let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             let shown = lines[lines.len().saturating_sub(count)..].iter();
-            shown.map(|line| format!("  | {}", line.chars().take(400).collect::<String>())).collect::<Vec<_>>().join("\n")
+            shown
+                .map(|line| format!("  | {}", line.chars().take(400).collect::<String>()))
+                .collect::<Vec<_>>()
+                .join("\n")
         }
         Err(error) => format!("  | (no log: {error})"),
     }

@@ -67,7 +67,10 @@ pub(crate) async fn api_server(client: &kube::Client, cluster: &str) -> Result<(
 /// controllers work.
 pub(crate) async fn accepts_pods(client: &kube::Client, cluster: &str) -> Result<(), Error> {
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
-    until(&format!("the default service account of {cluster}"), async || accounts.get_metadata("default").await).await?;
+    until(&format!("the default service account of {cluster}"), async || {
+        accounts.get_metadata("default").await
+    })
+    .await?;
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     let pod: Pod = serde_json::from_value(serde_json::json!({
         "metadata": { "name": "kubeocean-sandbox-probe" },
@@ -75,7 +78,9 @@ pub(crate) async fn accepts_pods(client: &kube::Client, cluster: &str) -> Result
     }))
     .map_err(|error| Error::InvalidSpec { what: error.to_string() })?;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until(&format!("the admission of pods in {cluster}"), async || pods.create(&dry_run, &pod).await).await.map(drop)
+    until(&format!("the admission of pods in {cluster}"), async || pods.create(&dry_run, &pod).await)
+        .await
+        .map(drop)
 }
 
 /// The node exists, and its condition Ready is True.

@@ -21,7 +21,12 @@ pub(crate) fn names(count: usize) -> Vec<String> {
 }
 
 /// Creates the nodes.
-pub(crate) async fn create(client: kube::Client, size: &NodeSize, version: &str, count: usize) -> Result<(), kube::Error> {
+pub(crate) async fn create(
+    client: kube::Client,
+    size: &NodeSize,
+    version: &str,
+    count: usize,
+) -> Result<(), kube::Error> {
     let api = Api::<Node>::all(client);
     for (index, name) in names(count).into_iter().enumerate() {
         let node = node(&name, address(index), size, version);
@@ -44,15 +49,23 @@ fn node(name: &str, address: Ipv4Addr, size: &NodeSize, version: &str) -> Node {
     let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
-    let resources: BTreeMap<_, _> = [("cpu", &size.cpu), ("memory", &size.memory), ("pods", &size.pods), ("ephemeral-storage", &"100Gi".to_owned())]
-        .into_iter()
-        .map(|(resource, quantity)| (resource.to_owned(), Quantity(quantity.clone())))
-        .collect();
+    let resources: BTreeMap<_, _> = [
+        ("cpu", &size.cpu),
+        ("memory", &size.memory),
+        ("pods", &size.pods),
+        ("ephemeral-storage", &"100Gi".to_owned()),
+    ]
+    .into_iter()
+    .map(|(resource, quantity)| (resource.to_owned(), Quantity(quantity.clone())))
+    .collect();
     let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     Node {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            annotations: Some(pairs(&[("kwok.x-k8s.io/node", "fake"), ("node.alpha.kubernetes.io/ttl", "0")])),
+            annotations: Some(pairs(&[
+                ("kwok.x-k8s.io/node", "fake"),
+                ("node.alpha.kubernetes.io/ttl", "0"),
+            ])),
             labels: Some(pairs(&[
                 ("kubernetes.io/hostname", name),
                 ("kubernetes.io/os", "linux"),

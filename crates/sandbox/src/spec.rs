@@ -159,14 +159,23 @@ impl Spec {
         }
         let invalid = |what: String| Err(Error::InvalidSpec { what });
         if self.clusters.len() > MAX_WORKERS + 1 {
-            return invalid(format!("{} workers are too many: at most {MAX_WORKERS}", self.clusters.len() - 1));
+            return invalid(format!(
+                "{} workers are too many: at most {MAX_WORKERS}",
+                self.clusters.len() - 1
+            ));
         }
         if self.real_nodes() > MAX_REAL_NODES {
-            return invalid(format!("{} real nodes are too many: at most {MAX_REAL_NODES}", self.real_nodes()));
+            return invalid(format!(
+                "{} real nodes are too many: at most {MAX_REAL_NODES}",
+                self.real_nodes()
+            ));
         }
         for image in &self.images {
             if !image.is_file() {
-                return invalid(format!("the image archive {} is not a file: check the path", image.display()));
+                return invalid(format!(
+                    "the image archive {} is not a file: check the path",
+                    image.display()
+                ));
             }
         }
         if !self.images.is_empty() && self.real_nodes() == 0 {

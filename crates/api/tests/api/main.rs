@@ -9,21 +9,14 @@
 mod cases;
 mod runner;
 
-/// A cluster to ask. To be replaced by a sandbox of our own; until then, a cluster that the caller
-/// started, where definitions may be installed and replaced.
-async fn client() -> kube::Client {
-    let path =
-        std::env::var("KUBEOCEAN_TEST_KUBECONFIG").expect("KUBEOCEAN_TEST_KUBECONFIG names a kubeconfig");
-    let kubeconfig = kube::config::Kubeconfig::read_from(path).unwrap();
-    let options = kube::config::KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-    kube::Client::try_from(config).unwrap()
-}
+use kubeocean_sandbox::{COMPUTING, Sandbox, Spec};
 
 #[tokio::test]
-#[ignore = "needs a cluster: set KUBEOCEAN_TEST_KUBECONFIG"]
 async fn an_api_server_gives_the_verdict_of_every_case() {
-    let failures = runner::run(client().await).await;
+    let sandbox = Sandbox::start(Spec::new()).await.unwrap();
+    let client = sandbox.cluster(COMPUTING).unwrap().client().await.unwrap();
+    let failures = runner::run(client).await;
+    sandbox.stop().await.unwrap();
     assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
 }
 

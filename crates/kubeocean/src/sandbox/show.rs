@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kubeocean_sandbox::state::{ClusterState, Phase, SandboxState};
 use kubeocean_sandbox::registry;
+use kubeocean_sandbox::state::{ClusterState, Phase, SandboxState};
 use serde::Serialize;
 
 use crate::cli::Output;
@@ -51,7 +51,12 @@ async fn health(state: &SandboxState, cluster: &ClusterState) -> Health {
         Ok(Err(error)) => (false, format!("{error:#}")),
         Err(_) => (false, format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
     };
-    Health { cluster: cluster.name.clone(), ready, message, dead_programs: dead.map(|p| p.name.clone()).collect() }
+    Health {
+        cluster: cluster.name.clone(),
+        ready,
+        message,
+        dead_programs: dead.map(|p| p.name.clone()).collect(),
+    }
 }
 
 async fn readyz(state: &SandboxState, cluster: &ClusterState) -> anyhow::Result<()> {
@@ -65,7 +70,8 @@ async fn readyz(state: &SandboxState, cluster: &ClusterState) -> anyhow::Result<
 
 pub(crate) async fn status(name: &str, output: Option<Output>) -> anyhow::Result<()> {
     let state = find(name)?;
-    let health = futures::future::join_all(state.clusters.iter().map(|cluster| health(&state, cluster))).await;
+    let health =
+        futures::future::join_all(state.clusters.iter().map(|cluster| health(&state, cluster))).await;
     let total = state.clusters.iter().map(resident).sum();
     if let Some(output) = output {
         return print(output, &[Report { resident_ki_b: total, health, state }], true);
@@ -95,7 +101,11 @@ pub(crate) async fn status(name: &str, output: Option<Output>) -> anyhow::Result
         state.started_at,
         mebibytes(total)
     )?;
-    writeln!(out, "{}", table(&["CLUSTER", "SERVER", "READY", "REAL NODES", "SIM NODES", "PROGRAMS", "MEMORY"], &rows))?;
+    writeln!(
+        out,
+        "{}",
+        table(&["CLUSTER", "SERVER", "READY", "REAL NODES", "SIM NODES", "PROGRAMS", "MEMORY"], &rows)
+    )?;
     for health in health.iter().filter(|health| !health.dead_programs.is_empty()) {
         writeln!(out, "\n{}: not running: {}", health.cluster, health.dead_programs.join(", "))?;
         for program in &health.dead_programs {
@@ -185,4 +195,3 @@ fn print(output: Output, reports: &[Report], single: bool) -> anyhow::Result<()>
     }
     Ok(())
 }
-

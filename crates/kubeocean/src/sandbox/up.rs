@@ -69,7 +69,11 @@ fn quantity(text: &str) -> Result<String, String> {
     let suffix = &text[number.len()..];
     let valid_number = !number.is_empty() && number.parse::<f64>().is_ok_and(|value| value >= 0.0);
     let valid_suffix = ["", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi"].contains(&suffix);
-    if valid_number && valid_suffix { Ok(text.to_owned()) } else { Err("use a quantity such as 8, 500m or 32Gi".to_owned()) }
+    if valid_number && valid_suffix {
+        Ok(text.to_owned())
+    } else {
+        Err("use a quantity such as 8, 500m or 32Gi".to_owned())
+    }
 }
 
 impl Args {
@@ -203,7 +207,9 @@ async fn detach(args: &Args) -> anyhow::Result<()> {
         child.wait()?;
         return Err(Interrupted.into());
     }
-    if registry::find(&args.name).is_ok_and(|entry| entry.state.is_some_and(|state| state.supervisor.pid == child.id())) {
+    if registry::find(&args.name)
+        .is_ok_and(|entry| entry.state.is_some_and(|state| state.supervisor.pid == child.id()))
+    {
         summary(&args.name)?;
         println!("  kubeocean sandbox down {}", args.name);
         return Ok(());

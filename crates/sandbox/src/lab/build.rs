@@ -144,11 +144,7 @@ async fn lock(report: &mut dyn FnMut(BuildEvent<'_>)) -> Result<File, LabError> 
     }
 }
 
-async fn build(
-    go: &Path,
-    plan: &BuildPlan,
-    report: &mut dyn FnMut(BuildEvent<'_>),
-) -> Result<(), LabError> {
+async fn build(go: &Path, plan: &BuildPlan, report: &mut dyn FnMut(BuildEvent<'_>)) -> Result<(), LabError> {
     check_space()?;
     let of = plan.missing.len();
     for (index, (program, version)) in plan.missing.iter().copied().enumerate() {

@@ -114,9 +114,13 @@ fn install_in(
 /// Changes whenever anything changes that decides a program's bytes.
 pub(super) fn recipe_hash(recipe: &Recipe) -> String {
     let mut hash = Sha256::new();
-    for part in
-        [recipe.module.go_mod, recipe.module.go_sum, recipe.package, &recipe.module.ldflags(), std::env::consts::ARCH]
-    {
+    for part in [
+        recipe.module.go_mod,
+        recipe.module.go_sum,
+        recipe.package,
+        &recipe.module.ldflags(),
+        std::env::consts::ARCH,
+    ] {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

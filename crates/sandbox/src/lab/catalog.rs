@@ -213,7 +213,10 @@ mod tests {
                 let recipe = program.recipe(release);
                 let go_mod = recipe.module.go_mod;
                 assert!(go_mod.contains(recipe.package), "{program} is not in its go.mod");
-                assert!(go_mod.contains(&format!(" {}", recipe.module.version)), "{program} at another version");
+                assert!(
+                    go_mod.contains(&format!(" {}", recipe.module.version)),
+                    "{program} at another version"
+                );
                 assert!(!recipe.module.go_sum.is_empty());
             }
         }

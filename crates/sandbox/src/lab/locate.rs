@@ -126,8 +126,10 @@ fn parse_version(text: &str) -> Option<String> {
     words.flat_map(|word| word.split('-').take(2)).find_map(|word| {
         let digits = word.trim_start_matches('v');
         let mut parts = digits.split('.');
-        let is_number = |part: Option<&str>| part.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
-        (is_number(parts.next()) && is_number(parts.next()) && is_number(parts.next())).then(|| format!("v{digits}"))
+        let is_number =
+            |part: Option<&str>| part.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
+        (is_number(parts.next()) && is_number(parts.next()) && is_number(parts.next()))
+            .then(|| format!("v{digits}"))
     })
 }
 

@@ -98,7 +98,9 @@ pub enum LabError {
         cache: String,
     },
     /// The disk is too full to build on.
-    #[error("{free} MiB are free on the disk of {path}, and the build needs {needed} MiB: free some space, or set XDG_CACHE_HOME and GOCACHE to a larger disk")]
+    #[error(
+        "{free} MiB are free on the disk of {path}, and the build needs {needed} MiB: free some space, or set XDG_CACHE_HOME and GOCACHE to a larger disk"
+    )]
     DiskFull {
         /// Free space.
         free: u64,

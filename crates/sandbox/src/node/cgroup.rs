@@ -33,8 +33,12 @@ pub(super) fn create(identity: &str, node: &str) -> Result<Groups, Error> {
             join_program: vec![group.join("programs/cgroup.procs")],
         });
     }
-    let mut groups =
-        Groups { hierarchy: "v1", controllers: Vec::new(), join_machine: Vec::new(), join_program: Vec::new() };
+    let mut groups = Groups {
+        hierarchy: "v1",
+        controllers: Vec::new(),
+        join_machine: Vec::new(),
+        join_program: Vec::new(),
+    };
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for (mount_point, controllers) in v1_hierarchies(&mounts) {
         let procs = create_v1(Path::new(mount_point), &path)?.join("cgroup.procs");
@@ -48,8 +52,18 @@ pub(super) fn create(identity: &str, node: &str) -> Result<Groups, Error> {
 /// Mount point and controllers of each v1 hierarchy that has controllers. (A named one has none.)
 fn v1_hierarchies(mounts: &str) -> Vec<(&str, String)> {
     const CONTROLLERS: [&str; 12] = [
-        "blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "hugetlb", "memory", "net_cls", "net_prio",
-        "perf_event", "pids",
+        "blkio",
+        "cpu",
+        "cpuacct",
+        "cpuset",
+        "devices",
+        "freezer",
+        "hugetlb",
+        "memory",
+        "net_cls",
+        "net_prio",
+        "perf_event",
+        "pids",
     ];
     mounts
         .lines()
@@ -83,7 +97,9 @@ fn create_v2(path: &Path) -> Result<PathBuf, Error> {
     let mut group = PathBuf::from(ROOT);
     for part in path {
         // Controllers are handed down one by one: one that the system keeps for itself is done without.
-        for controller in fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default().split_whitespace() {
+        for controller in
+            fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default().split_whitespace()
+        {
             let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
         }
         group.push(part);
@@ -94,7 +110,9 @@ fn create_v2(path: &Path) -> Result<PathBuf, Error> {
 
 fn make(group: &Path) -> Result<(), Error> {
     match fs::create_dir(group) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io_error("creating", group)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(io_error("creating", group)(error))
+        }
         _ => Ok(()),
     }
 }

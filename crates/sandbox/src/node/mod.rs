@@ -18,7 +18,8 @@ use crate::process::Launch;
 const MACHINE: &str = include_str!("machine.sh");
 
 /// Joins the control groups given before `--`, then becomes the command after it.
-const JOIN_AND_RUN: &str = r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
+const JOIN_AND_RUN: &str =
+    r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
 
 /// A real node, laid out on disk.
 pub(crate) struct Node {
@@ -48,7 +49,13 @@ impl Node {
         let address = plan.node(index);
         let file = |kind: &str| format!("{kind}-{name}");
         let user = format!("system:node:{name}");
-        let serving = cluster.authority.server(&file("kubelet"), &user, Some("system:nodes"), &[address.into()], &[name])?;
+        let serving = cluster.authority.server(
+            &file("kubelet"),
+            &user,
+            Some("system:nodes"),
+            &[address.into()],
+            &[name],
+        )?;
         let kubelet = cluster.component_kubeconfig(&file("kubelet-client"), &user, Some("system:nodes"))?;
         let proxy = cluster.component_kubeconfig(&file("kube-proxy"), "system:kube-proxy", None)?;
         for (from, to) in [
@@ -94,7 +101,8 @@ impl Node {
     pub(crate) fn machine(&self, cluster: &ControlPlane) -> Launch {
         let mut command = join_and_run(&self.groups.join_machine);
         command.extend(
-            ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL"].map(OsString::from),
+            ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL"]
+                .map(OsString::from),
         );
         command.extend(["--net", "--cgroup", "--uts", "--ipc", "--mount-proc"].map(OsString::from));
         command.extend(["sh", "-c", MACHINE, "machine"].map(OsString::from));
@@ -107,7 +115,12 @@ impl Node {
     }
 
     pub(crate) fn containerd(&self, cluster: &ControlPlane, machine: u32) -> Launch {
-        self.inside(cluster, machine, "containerd", ["containerd", "--config", "/run/node/containerd.toml"].map(OsString::from))
+        self.inside(
+            cluster,
+            machine,
+            "containerd",
+            ["containerd", "--config", "/run/node/containerd.toml"].map(OsString::from),
+        )
     }
 
     pub(crate) fn kubelet(&self, cluster: &ControlPlane, plan: Plan, machine: u32) -> Result<Launch, Error> {
@@ -130,12 +143,19 @@ impl Node {
         Ok(self.inside(cluster, machine, "kube-proxy", command))
     }
 
-    fn inside<const N: usize>(&self, cluster: &ControlPlane, machine: u32, name: &str, program: [OsString; N]) -> Launch {
+    fn inside<const N: usize>(
+        &self,
+        cluster: &ControlPlane,
+        machine: u32,
+        name: &str,
+        program: [OsString; N],
+    ) -> Launch {
         let mut command = join_and_run(&self.groups.join_program);
         command.extend(enter(machine));
         command.extend(program);
         let mut launch = cluster.launch(&self.program(name), command);
-        launch.env = vec![("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into())];
+        launch.env =
+            vec![("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into())];
         launch.wrapped = true;
         launch
     }

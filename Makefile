@@ -1,0 +1,72 @@
+# Kubeocean. `make help` lists what there is.
+#
+# Every target works in a fresh clone: it installs or builds what it needs, or says what is missing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+# Arguments for the program or the tests: `make demo ARGS=--once`, `make test ARGS=admission`.
+ARGS ?=
+
+# What real nodes need (kubelet, containers), with a file that proves each is there.
+PACKAGES := containerd runc containernetworking-plugins iproute2 iptables nftables conntrack busybox-static util-linux
+
+KUBEOCEAN := target/debug/kubeocean
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+
+.PHONY: demo
+demo: packages build ## Start real clusters and walk through what Kubeocean does (ARGS=--once: exit at the end)
+	@$(KUBEOCEAN) demo $(ARGS)
+
+.PHONY: test
+test: packages lint ## Run all tests (ARGS goes to cargo test)
+	@$(MAKE) --no-print-directory lab
+	cargo test --workspace --locked $(ARGS)
+
+.PHONY: build
+build: ## Build the binary (target/debug/kubeocean)
+	cargo build --locked --bin kubeocean
+
+.PHONY: lab
+lab: build ## Build the Kubernetes programs that sandboxes run, once
+	@$(KUBEOCEAN) sandbox build
+
+.PHONY: install
+install: build ## Install the CRDs into the cluster of the current kube context
+	@command -v kubectl >/dev/null || { echo 'kubectl is missing: install it, or put one into PATH from `kubeocean sandbox build kubectl`' >&2; exit 1; }
+	$(KUBEOCEAN) crds | kubectl apply --server-side -f -
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: lint
+lint: ## Check format and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; fi
+
+.PHONY: bench
+bench: packages ## Measure the sandbox and print the figures
+	cargo build --locked --release --bin kubeocean
+	cargo bench --locked --package kubeocean-sandbox $(ARGS)
+
+.PHONY: coverage
+coverage: packages ## Report which lines the tests reach
+	@./lab/coverage $(ARGS)
+
+.PHONY: packages
+packages: ## Install the Debian packages that real nodes need (as root; else say what is missing)
+	@missing=$$(for package in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || echo $$package; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing" $$missing; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "Real nodes are not possible here. To enable them:" >&2; \
+		echo "  sudo apt-get install -y --no-install-recommends" $$missing >&2; \
+		if [ "$${CI:-}" = true ]; then exit 1; fi; \
+	fi
