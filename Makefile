@@ -8,8 +8,11 @@ SHELL := /bin/bash
 # Arguments for the program or the tests: `make demo ARGS=--once`, `make test ARGS=admission`.
 ARGS ?=
 
-# What real nodes need (kubelet, containers), with a file that proves each is there.
+# What real nodes need: kubelets, containers, their network.
 PACKAGES := containerd runc containernetworking-plugins iproute2 iptables nftables conntrack busybox-static util-linux
+
+# A control plane watches 11 files, a real node 8 and more; several sandboxes run at once in the tests.
+WATCHERS := 1024
 
 KUBEOCEAN := target/debug/kubeocean
 
@@ -18,11 +21,11 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 .PHONY: demo
-demo: packages build ## Start real clusters and walk through what Kubeocean does (ARGS=--once: exit at the end)
+demo: prepare build ## Start real clusters and walk through what Kubeocean does (ARGS=--once: exit at the end)
 	@$(KUBEOCEAN) demo $(ARGS)
 
 .PHONY: test
-test: packages lint ## Run all tests (ARGS goes to cargo test)
+test: prepare lint ## Run all tests (ARGS goes to cargo test)
 	@$(MAKE) --no-print-directory lab
 	cargo test --workspace --locked $(ARGS)
 
@@ -50,23 +53,31 @@ lint: ## Check format and lints
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; fi
 
 .PHONY: bench
-bench: packages ## Measure the sandbox and print the figures
+bench: prepare ## Measure the sandbox and print the figures
 	cargo build --locked --release --bin kubeocean
 	cargo bench --locked --package kubeocean-sandbox $(ARGS)
 
 .PHONY: coverage
-coverage: packages ## Report which lines the tests reach
+coverage: prepare ## Report which lines the tests reach
 	@./lab/coverage $(ARGS)
 
-.PHONY: packages
-packages: ## Install the Debian packages that real nodes need (as root; else say what is missing)
+# As root this prepares the machine; else it says what is missing. In CI missing things are a failure.
+.PHONY: prepare
+prepare: ## Install what real nodes need: Debian packages, and room for file watchers
 	@missing=$$(for package in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || echo $$package; done); \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	watchers=$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo $(WATCHERS)); \
+	if [ -z "$$missing" ] && [ "$$watchers" -ge $(WATCHERS) ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "Real nodes are not possible here, or not many of them. To enable them:" >&2; \
+		[ -z "$$missing" ] || echo "  sudo apt-get install -y --no-install-recommends" $$missing >&2; \
+		[ "$$watchers" -ge $(WATCHERS) ] || echo "  sudo sysctl -w fs.inotify.max_user_instances=$(WATCHERS)" >&2; \
+		if [ "$${CI:-}" = true ]; then exit 1; else exit 0; fi; \
+	fi; \
+	if [ -n "$$missing" ]; then \
 		echo "Installing" $$missing; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	else \
-		echo "Real nodes are not possible here. To enable them:" >&2; \
-		echo "  sudo apt-get install -y --no-install-recommends" $$missing >&2; \
-		if [ "$${CI:-}" = true ]; then exit 1; fi; \
+	fi; \
+	if [ "$$watchers" -lt $(WATCHERS) ]; then \
+		echo "Raising fs.inotify.max_user_instances from $$watchers to $(WATCHERS) until the next boot"; \
+		echo $(WATCHERS) >/proc/sys/fs/inotify/max_user_instances; \
 	fi

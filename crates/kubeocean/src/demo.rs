@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn real_nodes_possible() -> bool {
-    match doctor::require_real_nodes() {
+    match doctor::require_real_nodes(3, 2) {
         Ok(()) => true,
         Err(error) => {
             eprintln!("Nodes will be simulated: {error}");

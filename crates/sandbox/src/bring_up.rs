@@ -103,7 +103,7 @@ impl World {
             return Err(Error::DiskFull { free, needed: SANDBOX_NEEDS_MIB, path });
         }
         if self.spec.real_nodes() > 0 {
-            doctor::require_real_nodes()?;
+            doctor::require_real_nodes(self.spec.clusters.len(), self.spec.real_nodes())?;
         }
         Ok(())
     }

@@ -39,6 +39,7 @@ pub enum Need {
 pub fn examine() -> Result<Vec<Check>, Error> {
     let mut checks = basics();
     checks.extend(real_node_checks());
+    checks.push(inotify(3, 2));
     let release = lab::release(None)?;
     let plan = lab::plan(release, &lab::Program::ALL, true)?;
     let go = find("go");
@@ -77,9 +78,10 @@ pub fn examine() -> Result<Vec<Check>, Error> {
     Ok(checks)
 }
 
-/// Fails with the whole list of what real nodes lack here.
-pub fn require_real_nodes() -> Result<(), Error> {
-    let missing: Vec<_> = real_node_checks().into_iter().filter_map(|check| check.problem).collect();
+/// Fails with the whole list of what real nodes lack here. `clusters` and `nodes` say how many of each.
+pub fn require_real_nodes(clusters: usize, nodes: usize) -> Result<(), Error> {
+    let checks = real_node_checks().into_iter().chain([inotify(clusters, nodes)]);
+    let missing: Vec<_> = checks.filter_map(|check| check.problem).collect();
     if missing.is_empty() { Ok(()) } else { Err(Error::MissingPrerequisites { missing }) }
 }
 
@@ -129,6 +131,40 @@ fn real_node_checks() -> Vec<Check> {
         ));
     }
     checks
+}
+
+/// A kubelet that may not watch files ends at once. The kernel's usual limit of 128 watchers per user
+/// is enough for one sandbox; several at a time, or other programs that watch, need more.
+fn inotify(clusters: usize, nodes: usize) -> Check {
+    /// Counted: API server 6, controller-manager 5.
+    const PER_CONTROL_PLANE: usize = 11;
+    /// Counted: kubelet 6, containerd 1, kube-proxy 1; and a few for pods.
+    const PER_NODE: usize = 12;
+    let setting = "/proc/sys/fs/inotify/max_user_instances";
+    let limit: usize =
+        fs::read_to_string(setting).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX);
+    let (used, needed) = (watchers_in_use(), clusters * PER_CONTROL_PLANE + nodes * PER_NODE);
+    Check {
+        what: "inotify instances".into(),
+        needed_for: Need::RealNodes,
+        problem: (used + needed > limit).then(|| {
+            format!(
+                "{used} of {limit} inotify instances are in use and {needed} more are needed: \
+                 `sysctl -w fs.inotify.max_user_instances=1024`"
+            )
+        }),
+        found: format!("{used} of {limit} in use"),
+    }
+}
+
+fn watchers_in_use() -> usize {
+    let list = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    list(Path::new("/proc"))
+        .flat_map(|process| list(&process.path().join("fd")))
+        .filter(|file| {
+            fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")
+        })
+        .count()
 }
 
 fn good(needed_for: Need, what: &str, found: String) -> Check {

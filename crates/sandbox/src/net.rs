@@ -109,12 +109,14 @@ pub(crate) fn create(directory: &Path, identity: &str, clusters: usize) -> Resul
 /// Connects node number `node`, whose init process is `pid`, to the bridge, and routes its pods.
 pub(crate) fn connect(plan: Plan, node: usize, pid: u32, nodes: usize) -> Result<(), Error> {
     let (bridge, cable, address) = (plan.bridge(), plan.cable(node), plan.node(node));
+    // The cable of a machine that lost power may still hang there: the kernel takes its time.
+    let _ = ip(&["link", "delete", &cable]);
     ip_batch(
         None,
         &[
             format!("link add {cable} master {bridge} type veth peer name eth0 netns {pid}"),
             format!("link set {cable} up"),
-            format!("route add {} via {address} dev {bridge}", plan.pods(node)),
+            format!("route replace {} via {address} dev {bridge}", plan.pods(node)),
         ],
     )?;
     let mut inside = vec![
