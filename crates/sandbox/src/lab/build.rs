@@ -246,7 +246,7 @@ fn hint_for(output: &str) -> &'static str {
     let has = |needle: &str| output.contains(needle);
     if has("no space left on device") {
         ": the disk is full; free some space, or set GOCACHE, GOMODCACHE and XDG_CACHE_HOME to a larger disk"
-    } else if has("dial tcp") || has("no such host") || has("i/o timeout") || has("proxyconnect") {
+    } else if has("dial tcp") || has("GOPROXY=off") || has("no such host") || has("i/o timeout") || has("proxyconnect") {
         ": the Go module proxy cannot be reached; give this machine a network, or set GOPROXY to a mirror"
     } else if has("requires go >=") || has("toolchain not available") {
         ": this Go is too old for these versions; install a newer one"

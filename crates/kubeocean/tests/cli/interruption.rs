@@ -1,0 +1,75 @@
+//! Ctrl-C in every phase: a clear word, a code, and nothing left.
+
+use rustix::process::Signal;
+
+use crate::support::{Running, eventually, kubeocean, nothing_left_of, script, unique_name};
+
+#[test]
+fn while_programs_are_built() {
+    let name = unique_name();
+    let directory = tempfile::tempdir().unwrap();
+    script(&directory.path().join("go"), "exec sleep 600");
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.path().display());
+    let mut command = kubeocean(["sandbox", "up", &name]);
+    command.env("PATH", path).env("XDG_CACHE_HOME", directory.path().join("cache"));
+    let mut up = Running::start(command);
+    up.wait_for("building etcd");
+    up.signal(Signal::INT);
+    assert_interrupted(up, &name);
+}
+
+#[test]
+fn while_the_first_programs_start() {
+    let name = unique_name();
+    let up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "0"]));
+    let pids = kubeocean_sandbox::sandboxes().join(&name).join("pids");
+    eventually("the first program", || std::fs::read_dir(&pids).map(|mut files| files.next().map(drop).ok_or(()))).unwrap();
+    up.signal(Signal::INT);
+    assert_interrupted(up, &name);
+}
+
+#[test]
+fn while_the_last_clusters_start() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "1"]));
+    up.wait_for("control plane ready");
+    up.signal(Signal::TERM);
+    assert_interrupted(up, &name);
+}
+
+#[test]
+fn while_it_is_left_behind() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "0", "--detach"]));
+    up.wait_for("control plane ready");
+    up.signal(Signal::INT);
+    let (status, said) = up.end();
+    // The last cluster may have been faster than the signal.
+    if status.success() {
+        crate::support::succeed(["sandbox", "down", &name]);
+    } else {
+        assert_eq!(status.code(), Some(130), "{said}");
+    }
+    nothing_left_of(&name);
+}
+
+#[test]
+fn while_it_runs_is_the_normal_end() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
+    up.wait_for("Ctrl-C ends it");
+    up.signal(Signal::INT);
+    let (status, said) = up.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
+}
+
+fn assert_interrupted(up: Running, name: &str) {
+    let (status, said) = up.end();
+    // A cluster that became ready in the same moment is ended as one that runs.
+    assert!(matches!(status.code(), Some(130 | 0)), "{status}: {said}");
+    if status.code() == Some(130) {
+        assert!(said.contains("interrupted; nothing is left behind"), "{said}");
+    }
+    assert_eq!(kubeocean_sandbox::leftovers(name), Vec::<String>::new());
+}

@@ -1,0 +1,110 @@
+//! A sandbox from `up` to `down`, and after worse ends.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Running, eventually, kubeocean, nothing_left_of, read, run, succeed, unique_name};
+
+#[test]
+fn a_detached_sandbox_is_shown_used_and_ended() {
+    let name = unique_name();
+    let summary = succeed(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "2", "--node-cpu", "3", "--detach"]);
+    assert!(summary.contains("kubectl --context worker-1 get nodes"), "{summary}");
+
+    let status = succeed(["sandbox", "status", &name]);
+    assert!(status.contains(&format!("Sandbox {name}: ready, Kubernetes v1.36")), "{status}");
+    let status: Value = serde_json::from_str(&succeed(["sandbox", "status", &name, "-o", "json"])).unwrap();
+    assert_eq!(status["phase"], "ready");
+    let health = status["health"].as_array().unwrap();
+    assert_eq!(health.len(), 2);
+    assert!(health.iter().all(|cluster| cluster["ready"] == true), "{status}");
+    assert!(succeed(["sandbox", "list", "-o", "name"]).lines().any(|line| line == name));
+
+    let merged = succeed(["sandbox", "kubeconfig", &name, "--merge", "--path"]);
+    let nodes = kubectl(&name, &["--kubeconfig", merged.trim(), "--context", "worker-1", "get", "nodes"]);
+    assert!(nodes.contains("sim-1   Ready") && nodes.contains("sim-2   Ready"), "{nodes}");
+    let one = succeed(["sandbox", "kubeconfig", &name, "worker-1"]);
+    let path = succeed(["sandbox", "kubeconfig", &name, "worker-1", "--path"]);
+    assert_eq!(one, read(path.trim().as_ref()));
+    assert!(succeed(["sandbox", "logs", &name, "worker-1", "kube-apiserver"]).contains("kube-apiserver version"));
+
+    let again = run(["sandbox", "up", &name]);
+    assert_eq!(again.code, Some(4), "{}", again.err);
+    assert!(again.err.contains(&format!("kubeocean sandbox down {name}")), "{}", again.err);
+    let detached = run(["sandbox", "up", &name, "--detach"]);
+    assert_eq!(detached.code, Some(4), "{}", detached.err);
+    let unknown = run(["sandbox", "kubeconfig", &name, "worker-7"]);
+    assert_eq!(unknown.code, Some(3));
+    assert!(unknown.err.contains("has no cluster worker-7: it has computing, worker-1"), "{}", unknown.err);
+    let unknown = run(["sandbox", "logs", &name, "worker-1", "kube-nothing"]);
+    assert_eq!(unknown.code, Some(3));
+    assert!(unknown.err.contains("runs no kube-nothing: it has etcd, kube-apiserver"), "{}", unknown.err);
+
+    // A program that dies is seen, with the way to its log.
+    let scheduler = status["clusters"][1]["programs"].as_array().unwrap().iter().find(|p| p["name"] == "kube-scheduler");
+    let pid = i32::try_from(scheduler.unwrap()["pid"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    eventually("the death of the scheduler in the status", || {
+        let status = succeed(["sandbox", "status", &name]);
+        let told = status.contains("worker-1: not running: kube-scheduler");
+        if told && status.contains(&format!("kubeocean sandbox logs {name} worker-1 kube-scheduler")) { Ok(()) } else { Err(status) }
+    });
+
+    assert!(succeed(["sandbox", "down", &name]).contains("is down"));
+    nothing_left_of(&name);
+    let gone = run(["sandbox", "status", &name]);
+    assert_eq!(gone.code, Some(3));
+    assert!(gone.err.contains(&format!("start it with `kubeocean sandbox up {name}`")), "{}", gone.err);
+    assert_eq!(run(["sandbox", "down", &name]).code, Some(3));
+}
+
+fn kubectl(sandbox: &str, args: &[&str]) -> String {
+    let found = succeed(["sandbox", "build", "kubectl", "--dry-run"]);
+    let path = found.split_whitespace().nth(1).unwrap();
+    let output = std::process::Command::new(path).args(args).output().unwrap();
+    assert!(output.status.success(), "{sandbox}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_killed_supervisor_leaves_nothing() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "1"]));
+    up.wait_for("Running.");
+    up.signal(Signal::KILL);
+    let (status, _) = up.end();
+    assert!(!status.success());
+    nothing_left_of(&name);
+}
+
+#[test]
+fn what_a_killed_supervisor_and_a_killed_janitor_leave_is_removed_by_the_next_list() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
+    up.wait_for("Running.");
+    let janitor = janitor_of(&name);
+    kill_process(janitor, Signal::KILL).unwrap();
+    up.signal(Signal::KILL);
+    up.end();
+    let left = eventually("programs that died with their parent", || {
+        let left = kubeocean_sandbox::leftovers(&name);
+        if left.iter().any(|thing| thing.starts_with("process")) { Err(left) } else { Ok(left) }
+    });
+    assert_eq!(left.len(), 1, "only the directory: {left:?}");
+    succeed(["sandbox", "list"]);
+    assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
+}
+
+fn janitor_of(name: &str) -> Pid {
+    let ending = format!("/{name}");
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .find_map(|process| {
+            let command = std::fs::read_to_string(process.path().join("cmdline")).ok()?;
+            let arguments: Vec<_> = command.split('\0').collect();
+            let ours = arguments.contains(&"janitor") && arguments.iter().any(|argument| argument.ends_with(&ending));
+            Pid::from_raw(process.file_name().to_str()?.parse().ok().filter(|_| ours)?)
+        })
+        .expect("a janitor")
+}
