@@ -101,7 +101,7 @@ impl ControlPlane {
         }
     }
 
-    /// Where [`Self::write_kubeconfigs`] puts the admin's.
+    /// Where [`Self::write_kubeconfig`] puts the admin's.
     pub(crate) fn kubeconfig_path(&self) -> PathBuf {
         self.kubeconfigs.join(format!("{}.yaml", self.spec.name))
     }

@@ -98,7 +98,8 @@ pub(crate) async fn node(client: &kube::Client, cluster: &str, name: &str) -> Re
     .await
 }
 
-/// A port that is free at this moment. Another process may be faster: the caller tries again then.
+/// The preferred port, unlooked at, or one that is free at this moment. Another process may be faster:
+/// the caller tries again then.
 pub(crate) fn free_port(preferred: Option<u16>) -> Result<u16, Error> {
     let bind = |port| std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     if let Some(port) = preferred {

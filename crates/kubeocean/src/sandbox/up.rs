@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Kubernetes minor, as in 1.36
     #[arg(long, value_name = "MINOR")]
     kubernetes: Option<String>,
-    /// Let each API server write an audit log (`kubeocean sandbox logs` names its directory)
+    /// Let each API server write an audit log: audit.log beside its other logs (`kubeocean sandbox logs --path`)
     #[arg(long)]
     audit: bool,
     /// API servers try this port and the following ones first; without real nodes only
