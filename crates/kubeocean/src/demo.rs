@@ -146,12 +146,15 @@ fn tour(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
     say("  kubectl config get-contexts                          # computing, worker-1, worker-2")?;
     say("  kubectl --context computing explain clusterbinding.spec")?;
     say("  kubectl --context computing explain rlp.spec.timeWindows")?;
-    say("  kubectl --context worker-1 create deployment web --image=any --replicas=5")?;
+    say(&format!(
+        "  kubectl --context worker-1 create deployment web --image={BUSYBOX_IMAGE} --replicas=5 -- sleep 3600"
+    ))?;
     if real {
         say("  kubectl --context worker-1 exec -it hello -- sh")?;
         say("  kubectl --context worker-1 port-forward pod/hello 8080:8080  # then: curl localhost:8080")?;
     }
     say(&format!("  kubeocean sandbox status {name}"))?;
+    say(&format!("  kubeocean sandbox kubectl {name} worker-1 get pods   # where kubectl is not installed"))?;
     say(&format!("  kubeocean sandbox logs {name} worker-1 kube-apiserver"))?;
     say("\n(`kubeocean` is target/debug/kubeocean here.) Ctrl-C ends the demo and removes everything.")
 }

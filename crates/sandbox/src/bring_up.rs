@@ -46,6 +46,9 @@ pub(crate) struct World {
     spec: Spec,
     report: RefCell<Report>,
     tools: Option<Toolset>,
+    /// Addresses that are ours alone; with root only.
+    range: Option<Plan>,
+    /// The same, where real nodes are connected to it.
     pub(crate) network: Option<Plan>,
     pub(crate) clusters: Vec<Running>,
     processes: RefCell<BTreeMap<(String, String), Process>>,
@@ -69,6 +72,7 @@ impl World {
             spec,
             report: RefCell::new(report),
             tools: None,
+            range: None,
             network: None,
             clusters: Vec::new(),
             processes: RefCell::default(),
@@ -127,8 +131,8 @@ impl World {
             let made = self.directory.join(part);
             fs::create_dir_all(&made).map_err(io_error("creating", &made))?;
         }
-        if self.spec.real_nodes() > 0 {
-            self.network = Some(net::create(&self.directory, &self.identity, self.spec.clusters.len())?);
+        self.take_range()?;
+        if self.network.is_some() {
             image::write_base_images(&self.base_images())?;
         }
         let mut clusters = Vec::new();
@@ -153,6 +157,23 @@ impl World {
             clusters.push(Running { plane: RefCell::new(plane), nodes });
         }
         self.clusters = clusters;
+        Ok(())
+    }
+
+    /// Real nodes need a network. Simulated nodes only want addresses that lead nowhere, and do with
+    /// loopback where no range is to be had.
+    fn take_range(&mut self) -> Result<(), Error> {
+        let real = self.spec.real_nodes() > 0;
+        if !real && !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let api_servers = if real { self.spec.clusters.len() } else { 0 };
+        match net::create(&self.directory, &self.identity, api_servers) {
+            Ok(plan) => self.range = Some(plan),
+            Err(error) if real => return Err(error),
+            Err(_) => {}
+        }
+        self.network = self.range.filter(|_| real);
         Ok(())
     }
 
@@ -213,9 +234,14 @@ impl World {
         self.start(scheduler)?;
         if spec.sim_nodes > 0 {
             let failed = ready::api_error(name, "creating simulated nodes");
-            let (size, version) = (&self.spec.sim_node_size, self.release.version());
-            sim::create(client.clone(), size, version, spec.sim_nodes).await.map_err(failed)?;
-            let kwok = cluster.plane.borrow().kwok()?;
+            let nodes = sim::Nodes {
+                count: spec.sim_nodes,
+                first_address: sim::first_node(self.range),
+                size: &self.spec.sim_node_size,
+                version: self.release.version(),
+            };
+            nodes.create(client.clone()).await.map_err(failed)?;
+            let kwok = cluster.plane.borrow().kwok(&sim::pods(self.range))?;
             self.start(kwok)?;
         }
         if spec.real_nodes > 0
@@ -286,7 +312,9 @@ impl World {
         for archive in std::iter::once(&base).chain(&self.spec.images) {
             let inside = node.directory.join("image.tar");
             fs::copy(archive, &inside).map_err(io_error("copying", archive))?;
-            ctr(pid, &["--namespace", "k8s.io", "images", "import", "/run/node/image.tar"]).await?;
+            ctr(pid, &["--namespace", "k8s.io", "images", "import", "/run/node/image.tar"]).await.map_err(
+                |error| Error::Image { archive: archive.display().to_string(), message: error.to_string() },
+            )?;
             fs::remove_file(&inside).map_err(io_error("removing", &inside))?;
         }
         Ok(pid)
@@ -455,6 +483,7 @@ impl World {
             name: self.name.clone(),
             phase: self.phase.get(),
             kubernetes: self.release.version().to_owned(),
+            kubectl: self.kubectl().ok(),
             supervisor: ProcessRef::current(),
             started_at: self.started_at.clone(),
             kubeconfigs: self.directory.join("kubeconfig"),

@@ -276,7 +276,7 @@ impl ControlPlane {
         )
     }
 
-    pub(crate) fn kwok(&self) -> Result<Launch, Error> {
+    pub(crate) fn kwok(&self, pods: &str) -> Result<Launch, Error> {
         let kubeconfig = self.component_kubeconfig("kwok", "kwok", Some("system:masters"))?;
         let stages = self.directory.join("kwok.yaml");
         write_private(&stages, crate::sim::STAGES)?;
@@ -287,7 +287,7 @@ impl ControlPlane {
                 format!("--config={}", stages.display()),
                 format!("--manage-nodes-with-annotation-selector={}", crate::sim::SELECTOR),
                 "--node-lease-duration-seconds=40".into(),
-                "--cidr=10.128.0.0/14".into(),
+                format!("--cidr={pods}"),
             ],
         )
     }

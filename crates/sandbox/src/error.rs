@@ -19,7 +19,7 @@ pub enum Error {
         "sandbox {name} is already up: `kubeocean sandbox status {name}` shows it, `kubeocean sandbox down {name}` ends it"
     )]
     AlreadyUp { name: String },
-    #[error("no sandbox {name} is up{others}: start it with `kubeocean sandbox up {name}`")]
+    #[error("no sandbox {name} is up{others}: `kubeocean sandbox up {name}` starts it")]
     NotUp { name: String, others: String },
     #[error("sandbox {sandbox} has no cluster {cluster}: it has {known}")]
     UnknownCluster { sandbox: String, cluster: String, known: String },
@@ -34,19 +34,22 @@ pub enum Error {
     #[error("the path {path} is too long for a socket: set KUBEOCEAN_SANDBOX_DIR to a shorter directory")]
     PathTooLong { path: String },
     #[error(
-        "no free address range: all of 10.192.0.0 to 10.255.0.0 are in use on this machine. End a sandbox (`kubeocean sandbox list`)"
+        "no free address range: every /16 of 10.192.0.0/10 and 172.16.0.0/12 overlaps with a route of this machine. \
+         End a sandbox (`kubeocean sandbox list`), or a VPN that takes them (`ip route`)"
     )]
     NoAddressRange,
     #[error("{program} of {cluster} ended ({status}). The end of its log:\n{tail}")]
     ProgramDied { cluster: String, program: String, status: String, log: String, tail: String },
     #[error("{program} vanished while it was being started: start it again")]
     Vanished { program: String },
-    #[error(
-        "{what} was not ready within {limit:?}: {last}\nIts logs are shown by `kubeocean sandbox logs`; a busy machine may need another try."
-    )]
+    #[error("{what} was not ready within {limit:?}: {last}. If this machine is busy, try again")]
     NotReady { what: String, limit: Duration, last: String },
     #[error("`{command}` failed: {message}")]
     Command { command: String, message: String },
+    #[error(
+        "the image archive {archive} cannot be imported; is it what `docker save` or an OCI tool wrote? {message}"
+    )]
+    Image { archive: String, message: String },
     #[error("the sandbox was given up before it was ready; nothing of it is left")]
     GivenUp,
     #[error("the thread of the sandbox is gone: the sandbox has ended")]

@@ -4,10 +4,14 @@
 //! masquerading, and nodes have no default route: no packet of a sandbox leaves the machine.
 //!
 //! ```text
-//! 10.x.0.0/22      the bridge: .0.1 host, .0.10+c API server of cluster c, .1.k real node k
-//! 10.x.(16+k).0/24 pods of real node k
+//! 10.x.0.0/22        the bridge: .0.1 host, .0.10+c API server of cluster c, .1.k real node k
+//! 10.x.(16+k).0/24   pods of real node k
 //! 10.x.(128+4c).0/22 services of cluster c
+//! 10.x.208.0/20      pods on simulated nodes: nobody is there, and nobody is asked
+//! 10.x.240.0/20      simulated nodes, likewise
 //! ```
+//!
+//! Without root there is no such range. Then simulated addresses are loopback addresses.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,24 +20,29 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, io_error};
 
-/// Second octets that sandboxes choose from. The upper quarter of 10/8 is the least used by others.
-const RANGES: std::ops::RangeInclusive<u8> = 192..=255;
-
 /// The address plan of one sandbox: pure arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
-    octet: u8,
+    first: u8,
+    second: u8,
 }
 
 impl Plan {
+    /// Where sandboxes look for a range. The upper quarter of 10/8 is the least used by others; where a
+    /// VPN has all of 10/8, 172.16/12 may be free. The second octets differ, so they name the bridge.
+    fn candidates() -> impl Iterator<Item = Self> {
+        let ten = (192..=255).map(|second| Self { first: 10, second });
+        ten.chain((16..=31).map(|second| Self { first: 172, second }))
+    }
+
     fn at(self, third: usize, fourth: usize) -> Ipv4Addr {
         // `Spec::check` bounds clusters and nodes so that neither octet overflows.
         let octet = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-        Ipv4Addr::new(10, self.octet, octet(third), octet(fourth))
+        Ipv4Addr::new(self.first, self.second, octet(third), octet(fourth))
     }
 
     pub(crate) fn bridge(self) -> String {
-        format!("ko{}", self.octet)
+        format!("ko{}", self.second)
     }
 
     pub(crate) fn range(self) -> String {
@@ -68,6 +77,16 @@ impl Plan {
         self.at(128 + 4 * cluster, 10)
     }
 
+    /// The range of pods on simulated nodes.
+    pub(crate) fn sim_pods(self) -> String {
+        format!("{}/20", self.at(208, 0))
+    }
+
+    /// The first address of simulated nodes.
+    pub(crate) fn first_sim_node(self) -> Ipv4Addr {
+        self.at(240, 1)
+    }
+
     /// The host's end of a node's cable.
     pub(crate) fn cable(self, node: usize) -> String {
         format!("{}n{}", self.bridge(), node + 1)
@@ -77,28 +96,28 @@ impl Plan {
 /// Chooses a free range and makes the bridge. Creating the interface is what takes the range: the
 /// kernel lets only one succeed. It is born with a hardware address derived from `identity`, so that
 /// from its first moment on it can be told whose it is.
-pub(crate) fn create(directory: &Path, identity: &str, clusters: usize) -> Result<Plan, Error> {
+///
+/// API servers get addresses of their own on it: `api_servers` of them.
+pub(crate) fn create(directory: &Path, identity: &str, api_servers: usize) -> Result<Plan, Error> {
     let routes = ip(&["-4", "-o", "route", "show", "table", "all"])?;
-    for octet in RANGES {
-        let plan = Plan { octet };
-        if overlaps(&routes, octet) {
-            continue;
-        }
+    for plan in Plan::candidates().filter(|plan| !overlaps(&routes, *plan)) {
         let bridge = plan.bridge();
         // Before the bridge exists, so that whoever cleans up knows of it from its first moment on.
         let note = directory.join("network");
         let hardware = hardware_address(identity);
         let text = format!("{bridge} {} {hardware}\n", plan.range());
         fs::write(&note, text).map_err(io_error("writing", &note))?;
-        if ip(&["link", "add", "name", &bridge, "address", &hardware, "type", "bridge"]).is_err() {
-            continue;
-        }
+        match ip(&["link", "add", "name", &bridge, "address", &hardware, "type", "bridge"]) {
+            // Another sandbox was faster.
+            Err(Error::Command { message, .. }) if message.contains("File exists") => continue,
+            other => other?,
+        };
         let mut batch = vec![
             format!("link set {bridge} alias {identity}"),
             format!("route add unreachable {} metric 4294967295", plan.range()),
             format!("addr add {}/22 dev {bridge}", plan.host()),
         ];
-        batch.extend((0..clusters).map(|c| format!("addr add {}/22 dev {bridge}", plan.api_server(c))));
+        batch.extend((0..api_servers).map(|c| format!("addr add {}/22 dev {bridge}", plan.api_server(c))));
         batch.push(format!("link set {bridge} up"));
         ip_batch(None, &batch)?;
         return Ok(plan);
@@ -169,9 +188,7 @@ pub(crate) fn remove_orphans(root: &Path) {
     let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return };
     for interface in interfaces.flatten() {
         let name = interface.file_name().to_string_lossy().into_owned();
-        let Some(octet) = name.strip_prefix("ko").and_then(|octet| octet.parse::<u8>().ok()) else {
-            continue;
-        };
+        let Some(plan) = Plan::candidates().find(|plan| plan.bridge() == name) else { continue };
         let Ok(alias) = fs::read_to_string(interface.path().join("ifalias")) else { continue };
         // The alias is `<root>.<name>.<unique>`: those of another root are none of our business.
         let mut parts = alias.trim().rsplitn(3, '.').skip(1);
@@ -181,7 +198,7 @@ pub(crate) fn remove_orphans(root: &Path) {
         }
         // Someone else may be faster; then there is nothing left to do.
         let _ = ip(&["link", "delete", &name]);
-        let _ = ip(&["route", "delete", "unreachable", &Plan { octet }.range()]);
+        let _ = ip(&["route", "delete", "unreachable", &plan.range()]);
     }
 }
 
@@ -200,10 +217,21 @@ pub(crate) fn root_tag(root: &Path) -> String {
     crate::lab::hex(&hash[..6])
 }
 
-/// Whether someone uses a part of `10.<octet>.0.0/16` already.
-fn overlaps(routes: &str, octet: u8) -> bool {
-    let prefix = format!("10.{octet}.");
-    routes.split_ascii_whitespace().any(|word| word.starts_with(&prefix))
+/// Whether someone routes a part of the plan's range, or all of it, somewhere already.
+fn overlaps(routes: &str, plan: Plan) -> bool {
+    let ours = u32::from(plan.at(0, 0));
+    routes.lines().filter_map(destination).any(|(network, length)| {
+        let shared = length.min(16);
+        shared > 0 && (u32::from(network) ^ ours) >> (32 - shared) == 0
+    })
+}
+
+/// Network and prefix length of a route: `10.0.0.0/8 via …`, `local 10.1.2.3 dev …`. None for a default.
+fn destination(route: &str) -> Option<(Ipv4Addr, u32)> {
+    route.split_ascii_whitespace().take(2).find_map(|word| {
+        let (network, length) = word.split_once('/').unwrap_or((word, "32"));
+        Some((network.parse().ok()?, length.parse().ok()?))
+    })
 }
 
 fn ip(args: &[&str]) -> Result<String, Error> {
@@ -228,7 +256,7 @@ fn ip_batch(pid: Option<u32>, commands: &[String]) -> Result<(), Error> {
         }
         None => Command::new("ip"),
     };
-    let what = format!("ip -batch ({})", commands.join("; "));
+    let what = format!("ip {}", commands.first().map_or("", String::as_str));
     let failed = |error| io_error("running", Path::new(&what))(error);
     let mut child = command
         .args(["-batch", "-"])
@@ -258,22 +286,34 @@ fn finish(command: String, output: &std::process::Output) -> Result<String, Erro
 mod tests {
     use super::*;
 
+    const PLAN: Plan = Plan { first: 10, second: 200 };
+
     #[test]
     fn the_largest_sandbox_fits_into_its_range() {
-        let plan = Plan { octet: 200 };
-        assert_eq!(plan.api_server(16).to_string(), "10.200.0.26");
-        assert_eq!(plan.node(99).to_string(), "10.200.1.100");
-        assert_eq!(plan.pods(99), "10.200.115.0/24");
-        assert_eq!(plan.services(16), "10.200.192.0/22");
-        assert_eq!(plan.dns_service(1).to_string(), "10.200.132.10");
-        assert!(plan.cable(99).len() <= 15, "the kernel's limit for interface names");
+        assert_eq!(PLAN.api_server(16).to_string(), "10.200.0.26");
+        assert_eq!(PLAN.node(99).to_string(), "10.200.1.100");
+        assert_eq!(PLAN.pods(99), "10.200.115.0/24");
+        assert_eq!(PLAN.services(16), "10.200.192.0/22");
+        assert_eq!(PLAN.dns_service(1).to_string(), "10.200.132.10");
+        assert!(PLAN.cable(99).len() <= 15, "the kernel's limit for interface names");
     }
 
     #[test]
     fn a_range_that_someone_uses_is_left_alone() {
-        let routes = "default via 192.0.2.1 dev eth0\n10.200.3.0/24 dev vpn0 scope link\n";
-        assert!(overlaps(routes, 200));
-        assert!(!overlaps(routes, 20));
-        assert!(!overlaps(routes, 201));
+        let taken = |routes: &str| overlaps(routes, PLAN);
+        assert!(taken("10.200.3.0/24 dev vpn0 scope link"));
+        assert!(taken("10.0.0.0/8 via 192.0.2.7 dev vpn0"), "a wider route is someone's too");
+        assert!(taken("local 10.200.0.1 dev x table local"));
+        assert!(!taken("default via 192.0.2.1 dev eth0"));
+        assert!(!taken("10.20.0.0/16 dev a\n10.201.0.0/16 dev b\nunreachable 10.199.0.0/16 metric 1"));
+    }
+
+    #[test]
+    fn every_range_has_a_bridge_of_its_own() {
+        let mut names: Vec<_> = Plan::candidates().map(Plan::bridge).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSy
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ObjectMeta, PostParams};
 
+use crate::net::Plan;
 use crate::spec::NodeSize;
 
 /// KWOK manages nodes with this annotation, and no others.
@@ -20,29 +21,35 @@ pub(crate) fn names(count: usize) -> Vec<String> {
     (1..=count).map(|number| format!("sim-{number}")).collect()
 }
 
-/// Creates the nodes.
-pub(crate) async fn create(
-    client: kube::Client,
-    size: &NodeSize,
-    version: &str,
-    count: usize,
-) -> Result<(), kube::Error> {
-    let api = Api::<Node>::all(client);
-    for (index, name) in names(count).into_iter().enumerate() {
-        let node = node(&name, address(index), size, version);
-        match api.create(&PostParams::default(), &node).await {
-            // A repeated start finds the nodes of the first.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            other => drop(other?),
-        }
-    }
-    Ok(())
+/// The first address of simulated nodes: in the sandbox's range, where an `unreachable` route answers
+/// whoever asks for a log; else on loopback. Either way no packet leaves the machine.
+pub(crate) fn first_node(range: Option<Plan>) -> Ipv4Addr {
+    range.map_or(Ipv4Addr::new(127, 18, 0, 1), Plan::first_sim_node)
 }
 
-/// From 198.18.0.0/15, the range for tests of networks: it is routed nowhere.
-fn address(index: usize) -> Ipv4Addr {
-    let base = u32::from(Ipv4Addr::new(198, 18, 0, 1));
-    Ipv4Addr::from(base + u32::try_from(index).unwrap_or_default())
+/// The addresses of pods on them, likewise.
+pub(crate) fn pods(range: Option<Plan>) -> String {
+    range.map_or_else(|| "127.20.0.0/14".to_owned(), Plan::sim_pods)
+}
+
+/// Simulated nodes to be.
+pub(crate) struct Nodes<'a> {
+    pub(crate) count: usize,
+    pub(crate) first_address: Ipv4Addr,
+    pub(crate) size: &'a NodeSize,
+    pub(crate) version: &'a str,
+}
+
+impl Nodes<'_> {
+    pub(crate) async fn create(&self, client: kube::Client) -> Result<(), kube::Error> {
+        let api = Api::<Node>::all(client);
+        for (index, name) in names(self.count).into_iter().enumerate() {
+            let offset = u32::try_from(index).unwrap_or_default();
+            let address = Ipv4Addr::from(u32::from(self.first_address).wrapping_add(offset));
+            api.create(&PostParams::default(), &node(&name, address, self.size, self.version)).await?;
+        }
+        Ok(())
+    }
 }
 
 fn node(name: &str, address: Ipv4Addr, size: &NodeSize, version: &str) -> Node {
@@ -76,10 +83,11 @@ fn node(name: &str, address: Ipv4Addr, size: &NodeSize, version: &str) -> Node {
         },
         spec: Some(NodeSpec::default()),
         status: Some(NodeStatus {
-            addresses: Some(vec![
-                NodeAddress { type_: "InternalIP".to_owned(), address: address.to_string() },
-                NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() },
-            ]),
+            // No Hostname: API servers would ask the DNS of the outside world for it.
+            addresses: Some(vec![NodeAddress {
+                type_: "InternalIP".to_owned(),
+                address: address.to_string(),
+            }]),
             capacity: Some(resources.clone()),
             allocatable: Some(resources),
             node_info: Some(NodeSystemInfo {

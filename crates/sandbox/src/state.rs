@@ -19,6 +19,8 @@ pub struct SandboxState {
     pub phase: Phase,
     /// Version of Kubernetes, as in `v1.36.4`.
     pub kubernetes: String,
+    /// `kubectl` of that version, once it is there.
+    pub kubectl: Option<PathBuf>,
     /// The process that runs it.
     pub supervisor: ProcessRef,
     /// When it was started (RFC 3339).

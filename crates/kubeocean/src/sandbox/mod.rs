@@ -6,6 +6,7 @@ mod down;
 mod show;
 pub(crate) mod up;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -56,14 +57,25 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "cluster")]
         merge: bool,
     },
+    /// Run kubectl, of the clusters' own version, on a cluster of a sandbox
+    #[command(after_help = "Example:\n  kubeocean sandbox kubectl dev worker-1 get pods -A")]
+    Kubectl {
+        /// The sandbox
+        name: String,
+        /// The cluster: computing, worker-1, …
+        cluster: String,
+        /// What kubectl is to do
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
     /// Print the log of a program
     Logs {
         /// The sandbox
         name: String,
         /// The cluster
         cluster: String,
-        /// The program, as `status` names it: kube-apiserver, real-1.kubelet, …
-        program: String,
+        /// The program: kube-apiserver, real-1.kubelet, …; without it, their names are printed
+        program: Option<String>,
         /// Print the file's path instead of its content
         #[arg(long)]
         path: bool,
@@ -87,7 +99,10 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Kubeconfig { name, cluster, path, merge } => {
             show::kubeconfig(&name, (!merge).then_some(cluster.as_str()), path)
         }
-        Command::Logs { name, cluster, program, path } => show::logs(&name, &cluster, &program, path),
+        Command::Kubectl { name, cluster, arguments } => show::kubectl(&name, &cluster, &arguments),
+        Command::Logs { name, cluster, program, path } => {
+            show::logs(&name, &cluster, program.as_deref(), path)
+        }
         Command::Doctor { output } => doctor::run(output),
         Command::Build(args) => build::run(args).await,
     }

@@ -1,5 +1,6 @@
 //! What is up: `status`, `list`, `kubeconfig`, `logs`.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -164,10 +165,28 @@ pub(crate) fn kubeconfig(name: &str, cluster: Option<&str>, path_only: bool) -> 
     super::print_file(&file, path_only)
 }
 
-pub(crate) fn logs(name: &str, cluster: &str, program: &str, path_only: bool) -> anyhow::Result<()> {
+/// Becomes kubectl: its output, its input and its exit code are the caller's.
+pub(crate) fn kubectl(name: &str, cluster: &str, arguments: &[OsString]) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt as _;
     let state = find(name)?;
-    let log = &state.cluster(cluster)?.program(program)?.log;
-    super::print_file(log, path_only)
+    let kubeconfig = state.kubeconfig(Some(cluster))?;
+    let program = state.kubectl.context("the sandbox is still starting: try again in a moment")?;
+    let failure =
+        std::process::Command::new(&program).arg("--kubeconfig").arg(kubeconfig).args(arguments).exec();
+    Err(failure).with_context(|| format!("starting {}", program.display()))
+}
+
+pub(crate) fn logs(name: &str, cluster: &str, program: Option<&str>, path_only: bool) -> anyhow::Result<()> {
+    let state = find(name)?;
+    let cluster = state.cluster(cluster)?;
+    if let Some(program) = program {
+        return super::print_file(&cluster.program(program)?.log, path_only);
+    }
+    let mut out = std::io::stdout().lock();
+    for program in &cluster.programs {
+        writeln!(out, "{}", program.name)?;
+    }
+    Ok(())
 }
 
 fn phase(phase: Phase) -> &'static str {

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long)]
     audit: bool,
     /// API servers try this port and the following ones first; without real nodes only
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65000))]
     api_port: Option<u16>,
     /// Return when it is ready, and leave it running
     #[arg(long)]

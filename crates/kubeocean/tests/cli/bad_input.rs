@@ -12,8 +12,12 @@ fn names_and_numbers_that_cannot_be() {
         (vec!["sandbox", "up", "many", "--workers", "17"], "at most 16"),
         (vec!["sandbox", "up", "many", "--node-cpu", "lots"], "use a quantity such as 8, 500m or 32Gi"),
         (vec!["sandbox", "up", "old", "--kubernetes", "1.12"], "it has 1.36"),
-        (vec!["sandbox", "up", "img", "--real-nodes", "1", "--image", "/no/such.tar"], "/no/such.tar is not a file"),
+        (
+            vec!["sandbox", "up", "img", "--real-nodes", "1", "--image", "/no/such.tar"],
+            "/no/such.tar is not a file",
+        ),
         (vec!["sandbox", "up", "img", "--image", "/bin/sh"], "images are for real nodes"),
+        (vec!["sandbox", "up", "port", "--api-port", "0"], "0 is not in 1..=65000"),
         (vec!["sandbox", "build", "kube-nothing"], "the lab knows etcd, kube-apiserver"),
         (vec!["sandbox", "down", "Nobody!"], "use 1 to 20 of a-z, 0-9 and -"),
     ] {
@@ -59,7 +63,9 @@ fn a_path_that_is_too_long_for_sockets() {
 /// A command that runs as a user without rights, with a home of its own.
 fn as_nobody(home: &std::path::Path, args: &[&str]) -> Command {
     let binary = home.join("kubeocean");
-    std::fs::copy(env!("CARGO_BIN_EXE_kubeocean"), &binary).unwrap();
+    if !binary.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_kubeocean"), &binary).unwrap();
+    }
     let mut command = if is_root() {
         let status = Command::new("chown").args(["-R", "65534:65534"]).arg(home).status().unwrap();
         assert!(status.success());
@@ -123,6 +129,10 @@ fn a_full_disk_is_noticed_before_anything_is_started() {
     let answer = answer(command);
     assert_eq!(answer.code, Some(5), "{}", answer.err);
     assert!(answer.err.contains("MiB are free on the disk of"), "{}", answer.err);
-    assert!(answer.err.contains("set KUBEOCEAN_SANDBOX_DIR to a directory on a larger disk"), "{}", answer.err);
+    assert!(
+        answer.err.contains("set KUBEOCEAN_SANDBOX_DIR to a directory on a larger disk"),
+        "{}",
+        answer.err
+    );
     assert_eq!(answer.out, "", "the directory is empty again");
 }

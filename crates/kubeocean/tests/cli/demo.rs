@@ -21,13 +21,20 @@ fn every_step_works_with_real_nodes() {
     }
     let answer = answer(kubeocean(["demo", "--once"]));
     assert_eq!(answer.code, Some(0), "{}{}", answer.out, answer.err);
-    assert!(answer.out.contains("Hello from pod hello, a real container on real-1 of worker-1"), "{}", answer.out);
+    assert!(
+        answer.out.contains("Hello from pod hello, a real container on real-1 of worker-1"),
+        "{}",
+        answer.out
+    );
 }
 
 #[test]
 fn a_step_that_fails_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    script(&directory.path().join("etcd"), "[ \"$1\" = --version ] && { echo etcd Version: 3.6.16; exit; }\necho no >&2; exit 1");
+    script(
+        &directory.path().join("etcd"),
+        "[ \"$1\" = --version ] && { echo etcd Version: 3.6.16; exit; }\necho no >&2; exit 1",
+    );
     let mut command = kubeocean(["demo", "--once", "--simulated"]);
     command.env("KUBEOCEAN_LAB_BIN", directory.path());
     let answer = answer(command);

@@ -23,7 +23,10 @@ fn while_the_first_programs_start() {
     let name = unique_name();
     let up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "0"]));
     let pids = kubeocean_sandbox::sandboxes().join(&name).join("pids");
-    eventually("the first program", || std::fs::read_dir(&pids).map(|mut files| files.next().map(drop).ok_or(()))).unwrap();
+    eventually("the first program", || match std::fs::read_dir(&pids).map(Iterator::count) {
+        Ok(1..) => Ok(()),
+        other => Err(other),
+    });
     up.signal(Signal::INT);
     assert_interrupted(up, &name);
 }
@@ -40,7 +43,8 @@ fn while_the_last_clusters_start() {
 #[test]
 fn while_it_is_left_behind() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "0", "--detach"]));
+    let mut up =
+        Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "0", "--detach"]));
     up.wait_for("control plane ready");
     up.signal(Signal::INT);
     let (status, said) = up.end();

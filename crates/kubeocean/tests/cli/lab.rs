@@ -11,7 +11,13 @@ fn without_go_the_three_ways_to_provide_the_programs_are_named() {
     command.env("PATH", empty.path()).env("XDG_CACHE_HOME", empty.path());
     let answer = answer(command);
     assert_eq!(answer.code, Some(5), "{}", answer.err);
-    for words in ["etcd, kwok not found", "install Go", "KUBEOCEAN_LAB_BIN", "copy the cache"] {
+    for words in [
+        "etcd, kwok not found",
+        "needed: etcd v3.6.16, kwok v0.8.0",
+        "install Go",
+        "KUBEOCEAN_LAB_BIN",
+        "copy the cache",
+    ] {
         assert!(answer.err.contains(words), "{words} is not in: {}", answer.err);
     }
 }

@@ -11,13 +11,20 @@ fn every_dependency_has_a_licence_that_is_allowed() {
     assert!(allowed.iter().any(|licence| licence == "Apache-2.0"));
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"])
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--offline",
+            "--filter-platform=x86_64-unknown-linux-gnu",
+        ])
         .current_dir(root)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let used: Vec<_> = metadata["resolve"]["nodes"].as_array().unwrap().iter().map(|node| &node["id"]).collect();
+    let used: Vec<_> =
+        metadata["resolve"]["nodes"].as_array().unwrap().iter().map(|node| &node["id"]).collect();
     let packages = metadata["packages"].as_array().unwrap();
     let mut refused = Vec::new();
     for package in packages.iter().filter(|package| used.contains(&&package["id"])) {
@@ -35,5 +42,8 @@ fn every_dependency_has_a_licence_that_is_allowed() {
 /// The list `allow` of deny.toml.
 fn allowed(text: &str) -> Vec<String> {
     let list = text.split_once("allow = [").unwrap().1.split_once(']').unwrap().0;
-    list.split(',').map(|entry| entry.trim().trim_matches('"').to_owned()).filter(|entry| !entry.is_empty()).collect()
+    list.split(',')
+        .map(|entry| entry.trim().trim_matches('"').to_owned())
+        .filter(|entry| !entry.is_empty())
+        .collect()
 }

@@ -8,7 +8,18 @@ use crate::support::{Running, eventually, kubeocean, nothing_left_of, read, run,
 #[test]
 fn a_detached_sandbox_is_shown_used_and_ended() {
     let name = unique_name();
-    let summary = succeed(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "2", "--node-cpu", "3", "--detach"]);
+    let summary = succeed([
+        "sandbox",
+        "up",
+        &name,
+        "--workers",
+        "1",
+        "--sim-nodes",
+        "2",
+        "--node-cpu",
+        "3",
+        "--detach",
+    ]);
     assert!(summary.contains("kubectl --context worker-1 get nodes"), "{summary}");
 
     let status = succeed(["sandbox", "status", &name]);
@@ -21,12 +32,33 @@ fn a_detached_sandbox_is_shown_used_and_ended() {
     assert!(succeed(["sandbox", "list", "-o", "name"]).lines().any(|line| line == name));
 
     let merged = succeed(["sandbox", "kubeconfig", &name, "--merge", "--path"]);
-    let nodes = kubectl(&name, &["--kubeconfig", merged.trim(), "--context", "worker-1", "get", "nodes"]);
+    let nodes = [
+        "sandbox",
+        "kubectl",
+        &name,
+        "computing",
+        "--kubeconfig",
+        merged.trim(),
+        "--context",
+        "worker-1",
+        "get",
+        "nodes",
+    ];
+    let nodes = succeed(nodes);
     assert!(nodes.contains("sim-1   Ready") && nodes.contains("sim-2   Ready"), "{nodes}");
     let one = succeed(["sandbox", "kubeconfig", &name, "worker-1"]);
     let path = succeed(["sandbox", "kubeconfig", &name, "worker-1", "--path"]);
     assert_eq!(one, read(path.trim().as_ref()));
-    assert!(succeed(["sandbox", "logs", &name, "worker-1", "kube-apiserver"]).contains("kube-apiserver version"));
+    assert!(
+        succeed(["sandbox", "logs", &name, "worker-1", "kube-apiserver"]).contains("Serving securely on")
+    );
+
+    assert!(succeed(["sandbox", "logs", &name, "worker-1"]).lines().any(|line| line == "kwok"));
+    assert_eq!(
+        run(["sandbox", "kubectl", &name, "worker-1", "get", "nonsense"]).code,
+        Some(1),
+        "kubectl's own code"
+    );
 
     let again = run(["sandbox", "up", &name]);
     assert_eq!(again.code, Some(4), "{}", again.err);
@@ -41,29 +73,26 @@ fn a_detached_sandbox_is_shown_used_and_ended() {
     assert!(unknown.err.contains("runs no kube-nothing: it has etcd, kube-apiserver"), "{}", unknown.err);
 
     // A program that dies is seen, with the way to its log.
-    let scheduler = status["clusters"][1]["programs"].as_array().unwrap().iter().find(|p| p["name"] == "kube-scheduler");
+    let scheduler =
+        status["clusters"][1]["programs"].as_array().unwrap().iter().find(|p| p["name"] == "kube-scheduler");
     let pid = i32::try_from(scheduler.unwrap()["pid"].as_i64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     eventually("the death of the scheduler in the status", || {
         let status = succeed(["sandbox", "status", &name]);
         let told = status.contains("worker-1: not running: kube-scheduler");
-        if told && status.contains(&format!("kubeocean sandbox logs {name} worker-1 kube-scheduler")) { Ok(()) } else { Err(status) }
+        if told && status.contains(&format!("kubeocean sandbox logs {name} worker-1 kube-scheduler")) {
+            Ok(())
+        } else {
+            Err(status)
+        }
     });
 
     assert!(succeed(["sandbox", "down", &name]).contains("is down"));
     nothing_left_of(&name);
     let gone = run(["sandbox", "status", &name]);
     assert_eq!(gone.code, Some(3));
-    assert!(gone.err.contains(&format!("start it with `kubeocean sandbox up {name}`")), "{}", gone.err);
+    assert!(gone.err.contains(&format!("`kubeocean sandbox up {name}` starts it")), "{}", gone.err);
     assert_eq!(run(["sandbox", "down", &name]).code, Some(3));
-}
-
-fn kubectl(sandbox: &str, args: &[&str]) -> String {
-    let found = succeed(["sandbox", "build", "kubectl", "--dry-run"]);
-    let path = found.split_whitespace().nth(1).unwrap();
-    let output = std::process::Command::new(path).args(args).output().unwrap();
-    assert!(output.status.success(), "{sandbox}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
@@ -103,7 +132,8 @@ fn janitor_of(name: &str) -> Pid {
         .find_map(|process| {
             let command = std::fs::read_to_string(process.path().join("cmdline")).ok()?;
             let arguments: Vec<_> = command.split('\0').collect();
-            let ours = arguments.contains(&"janitor") && arguments.iter().any(|argument| argument.ends_with(&ending));
+            let ours = arguments.contains(&"janitor")
+                && arguments.iter().any(|argument| argument.ends_with(&ending));
             Pid::from_raw(process.file_name().to_str()?.parse().ok().filter(|_| ours)?)
         })
         .expect("a janitor")

@@ -1,6 +1,11 @@
 //! The command line, used as people and scripts use it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "in a test, a panic is the report")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, a panic is the report"
+)]
 
 mod bad_input;
 mod demo;

@@ -46,7 +46,9 @@ fn definitions_are_printed_for_machines_too() {
     assert_eq!(list["kind"], "List");
     assert_eq!(list["items"].as_array().unwrap().len(), 2);
     let names = succeed(["crds", "-o", "name"]);
-    assert!(names.contains("customresourcedefinition.apiextensions.k8s.io/clusterbindings.cloud.tencent.com"));
+    assert!(
+        names.contains("customresourcedefinition.apiextensions.k8s.io/clusterbindings.cloud.tencent.com")
+    );
     let answer = run(["crds", "--group", "sea"]);
     assert_eq!(answer.code, Some(2));
     assert!(answer.err.contains("there is no group `sea`: choose one of ocean"), "{}", answer.err);
@@ -61,8 +63,10 @@ fn shells_get_their_completions() {
 
 #[test]
 fn the_doctor_looks_at_everything() {
-    let checks: serde_json::Value = serde_json::from_str(&succeed(["sandbox", "doctor", "-o", "json"])).unwrap();
-    let looked_at: Vec<_> = checks.as_array().unwrap().iter().map(|check| check["what"].as_str().unwrap()).collect();
+    let checks: serde_json::Value =
+        serde_json::from_str(&succeed(["sandbox", "doctor", "-o", "json"])).unwrap();
+    let looked_at: Vec<_> =
+        checks.as_array().unwrap().iter().map(|check| check["what"].as_str().unwrap()).collect();
     for what in ["setpriv", "root", "containerd", "kube-apiserver", "etcd", "inotify instances"] {
         assert!(looked_at.contains(&what), "{what} is not in {looked_at:?}");
     }

@@ -28,7 +28,7 @@ pub struct BuildPlan {
     pub missing: Vec<(Program, &'static str)>,
     /// Candidates that were passed over.
     pub rejected: Vec<Rejected>,
-    release: &'static Release,
+    pub(super) release: &'static Release,
 }
 
 /// What happens during a build, for a progress line.
@@ -116,13 +116,13 @@ fn go_toolchain() -> Option<PathBuf> {
 }
 
 fn no_go(plan: &BuildPlan) -> LabError {
-    let rejected: Vec<_> =
-        plan.rejected.iter().map(|r| format!("; {} {}", r.path.display(), r.why)).collect();
+    let join = |part: &dyn Fn(&(Program, &str)) -> String| {
+        plan.missing.iter().map(part).collect::<Vec<_>>().join(", ")
+    };
     LabError::NoGo {
-        programs: plan.missing.iter().map(|(p, _)| p.name()).collect::<Vec<_>>().join(", "),
-        wanted: plan.release.version().to_owned(),
+        programs: join(&|(program, _)| program.to_string()),
+        wanted: join(&|(program, version)| format!("{program} {version}")),
         cache: cache_root().display().to_string(),
-        rejected: rejected.concat(),
     }
 }
 
@@ -246,7 +246,12 @@ fn hint_for(output: &str) -> &'static str {
     let has = |needle: &str| output.contains(needle);
     if has("no space left on device") {
         ": the disk is full; free some space, or set GOCACHE, GOMODCACHE and XDG_CACHE_HOME to a larger disk"
-    } else if has("dial tcp") || has("GOPROXY=off") || has("no such host") || has("i/o timeout") || has("proxyconnect") {
+    } else if has("dial tcp")
+        || has("GOPROXY=off")
+        || has("no such host")
+        || has("i/o timeout")
+        || has("proxyconnect")
+    {
         ": the Go module proxy cannot be reached; give this machine a network, or set GOPROXY to a mirror"
     } else if has("requires go >=") || has("toolchain not available") {
         ": this Go is too old for these versions; install a newer one"

@@ -63,21 +63,19 @@ pub enum LabError {
     },
     /// There is no Go toolchain, so nothing can be built.
     #[error(
-        "{programs} not found, and Go is not installed, so they cannot be built{rejected}\n\
+        "{programs} not found, and Go is not installed, so they cannot be built\n\
          Provide them in one of three ways:\n\
          \x20 1. install Go 1.26 or newer (`go version` must work) and run this again: they are built once, in about 15 minutes\n\
-         \x20 2. put the programs, version {wanted}, into a directory and set KUBEOCEAN_LAB_BIN to it\n\
+         \x20 2. put them into a directory and set KUBEOCEAN_LAB_BIN to it (needed: {wanted})\n\
          \x20 3. copy the cache {cache} from a machine that has built them"
     )]
     NoGo {
         /// What is missing.
         programs: String,
-        /// The Kubernetes version.
+        /// Program and version of each.
         wanted: String,
         /// Where the cache is.
         cache: String,
-        /// Programs on PATH that had the wrong version.
-        rejected: String,
     },
     /// `go build` failed.
     #[error(
@@ -99,7 +97,7 @@ pub enum LabError {
     },
     /// The disk is too full to build on.
     #[error(
-        "{free} MiB are free on the disk of {path}, and the build needs {needed} MiB: free some space, or set XDG_CACHE_HOME and GOCACHE to a larger disk"
+        "{free} MiB are free on the disk of {path}, and the build needs {needed} MiB: free some space, or set XDG_CACHE_HOME, GOCACHE and GOMODCACHE to a larger disk"
     )]
     DiskFull {
         /// Free space.
