@@ -54,8 +54,8 @@ lint: ## Check format and lints
 
 .PHONY: bench
 bench: prepare ## Measure the sandbox and print the figures
-	cargo build --locked --release --bin kubeocean
-	cargo bench --locked --package kubeocean-sandbox $(ARGS)
+	@$(MAKE) --no-print-directory lab
+	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 
 .PHONY: coverage
 coverage: prepare ## Report which lines the tests reach

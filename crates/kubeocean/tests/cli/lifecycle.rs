@@ -119,7 +119,7 @@ fn what_a_killed_supervisor_and_a_killed_janitor_leave_is_removed_by_the_next_li
         let left = kubeocean_sandbox::leftovers(&name);
         if left.iter().any(|thing| thing.starts_with("process")) { Err(left) } else { Ok(left) }
     });
-    assert_eq!(left.len(), 1, "only the directory: {left:?}");
+    assert!(!left.is_empty(), "without anyone to remove it, the directory stays");
     succeed(["sandbox", "list"]);
     assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
 }
