@@ -59,7 +59,7 @@ bench: prepare ## Measure the sandbox and print the figures
 
 .PHONY: coverage
 coverage: prepare ## Report which lines the tests reach
-	@./lab/coverage $(ARGS)
+	@.ci/coverage $(ARGS)
 
 # As root this prepares the machine; else it says what is missing. In CI missing things are a failure.
 .PHONY: prepare
