@@ -3,7 +3,12 @@
 //! Seconds depend on the machine; the budgets are for two idle cores. Nothing fails here on a slow day:
 //! what is over its budget is marked, and what is left behind is an error.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot run says so")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that cannot run says so"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -96,8 +101,11 @@ struct Inventory {
 impl Inventory {
     fn take() -> Self {
         let lines = |path: &str| std::fs::read_to_string(path).unwrap_or_default().lines().count();
-        let entries = |path: &std::path::Path| std::fs::read_dir(path).into_iter().flatten().flatten().count();
-        let ours = |name: &str| ["etcd", "kube", "kwok", "coredns", "containerd", "runc"].iter().any(|p| name.starts_with(p));
+        let entries =
+            |path: &std::path::Path| std::fs::read_dir(path).into_iter().flatten().flatten().count();
+        let ours = |name: &str| {
+            ["etcd", "kube", "kwok", "coredns", "containerd", "runc"].iter().any(|p| name.starts_with(p))
+        };
         let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
             let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
             // Name in parentheses, then the state: zombies wait for their parent, not for us.
@@ -108,7 +116,9 @@ impl Inventory {
             processes: processes.count(),
             mounts: lines("/proc/self/mounts"),
             interfaces: entries("/sys/class/net".as_ref()),
-            control_groups: lines("/proc/cgroups") + entries("/sys/fs/cgroup/cpu".as_ref()) + entries("/sys/fs/cgroup".as_ref()),
+            control_groups: lines("/proc/cgroups")
+                + entries("/sys/fs/cgroup/cpu".as_ref())
+                + entries("/sys/fs/cgroup".as_ref()),
             sandboxes: entries(&kubeocean_sandbox::sandboxes()),
         }
     }

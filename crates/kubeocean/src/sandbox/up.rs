@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use kubeocean_sandbox::{Error, NodeSize, Sandbox, Spec, registry};
@@ -12,8 +13,8 @@ use crate::terminal::ProgressLines;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  kubeocean sandbox up                         computing + 2 workers with 3 simulated nodes each
-  kubeocean sandbox up --real-nodes 1 --detach and a real node (kubelet, containers) in each worker; needs root
+  kubeocean sandbox up                           2 workers with 3 simulated nodes each
+  kubeocean sandbox up --real-nodes 1 --detach   and a real node in each worker (root)
   kubeocean sandbox up big --workers 1 --sim-nodes 500")]
 pub(crate) struct Args {
     /// The name of the sandbox
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Return when it is ready, and leave it running
     #[arg(long)]
     detach: bool,
+    /// End by itself after this long, as in 90s, 30m or 8h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    ttl: Option<Duration>,
     /// We are the process that stays behind
     #[arg(long, hide = true, conflicts_with = "detach")]
     stay_behind: bool,
@@ -73,6 +77,21 @@ fn quantity(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("use a quantity such as 8, 500m or 32Gi".to_owned())
+    }
+}
+
+/// A whole number of seconds, minutes or hours.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
+        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
     }
 }
 
@@ -109,7 +128,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         summary(&args.name)?;
         eprintln!("\nRunning. Ctrl-C ends it and removes everything.");
     }
-    let outcome = until_signal(&sandbox).await;
+    let outcome = until_end(&sandbox, args.ttl).await;
     if !args.stay_behind {
         eprintln!("\nEnding {} …", args.name);
     }
@@ -139,15 +158,23 @@ pub(crate) fn signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Waits for a signal, and says so when a program dies meanwhile.
-async fn until_signal(sandbox: &Sandbox) -> anyhow::Result<()> {
+/// Waits for a signal or the end of its time, and says so when a program dies meanwhile.
+async fn until_end(sandbox: &Sandbox, ttl: Option<Duration>) -> anyhow::Result<()> {
     let end = signal()?;
     tokio::pin!(end);
+    let time_is_up = async {
+        match ttl {
+            Some(ttl) => tokio::time::sleep(ttl).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(time_is_up);
     let mut told = Vec::new();
     loop {
         tokio::select! {
             () = &mut end => return Ok(()),
-            () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
+            () = &mut time_is_up => return Ok(()),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
         for death in sandbox.died().await? {
             if !told.contains(&death) {
@@ -233,6 +260,15 @@ fn become_silent(directory: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_plain_durations() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("8h"), Ok(Duration::from_secs(8 * 3600)));
+        for bad in ["", "s", "0m", "5", "-1s", "1.5h", "10ä"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_are_plain_quantities() {

@@ -103,7 +103,18 @@ fn without_root_simulated_nodes_run_all_the_same() {
     }
     let mut command = as_nobody(
         home.path(),
-        &["sandbox", "up", "mine", "--workers", "0", "--computing-sim-nodes", "1", "--detach"],
+        &[
+            "sandbox",
+            "up",
+            "mine",
+            "--workers",
+            "0",
+            "--computing-sim-nodes",
+            "1",
+            "--detach",
+            "--ttl",
+            "10m",
+        ],
     );
     command.env("KUBEOCEAN_LAB_BIN", &programs);
     let up = answer(command);

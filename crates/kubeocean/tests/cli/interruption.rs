@@ -43,8 +43,18 @@ fn while_the_last_clusters_start() {
 #[test]
 fn while_it_is_left_behind() {
     let name = unique_name();
-    let mut up =
-        Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "0", "--detach"]));
+    let mut up = Running::start(kubeocean([
+        "sandbox",
+        "up",
+        &name,
+        "--workers",
+        "1",
+        "--sim-nodes",
+        "0",
+        "--detach",
+        "--ttl",
+        "10m",
+    ]));
     up.wait_for("control plane ready");
     up.signal(Signal::INT);
     let (status, said) = up.end();

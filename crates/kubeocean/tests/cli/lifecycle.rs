@@ -19,7 +19,10 @@ fn a_detached_sandbox_is_shown_used_and_ended() {
         "--node-cpu",
         "3",
         "--detach",
+        "--ttl",
+        "10m",
     ]);
+    let _end = EndAlways(&name);
     assert!(summary.contains("kubectl --context worker-1 get nodes"), "{summary}");
 
     let status = succeed(["sandbox", "status", &name]);
@@ -93,6 +96,22 @@ fn a_detached_sandbox_is_shown_used_and_ended() {
     assert_eq!(gone.code, Some(3));
     assert!(gone.err.contains(&format!("`kubeocean sandbox up {name}` starts it")), "{}", gone.err);
     assert_eq!(run(["sandbox", "down", &name]).code, Some(3));
+}
+
+/// A detached sandbox outlives a test that fails: not this one.
+struct EndAlways<'a>(&'a str);
+
+impl Drop for EndAlways<'_> {
+    fn drop(&mut self) {
+        run(["sandbox", "down", self.0]);
+    }
+}
+
+#[test]
+fn a_sandbox_whose_time_is_up_ends_by_itself() {
+    let name = unique_name();
+    succeed(["sandbox", "up", &name, "--workers", "0", "--detach", "--ttl", "1s"]);
+    nothing_left_of(&name);
 }
 
 #[test]

@@ -124,6 +124,21 @@ async fn a_job_on_simulated_nodes_completes() {
 }
 
 #[tokio::test]
+async fn asking_a_simulated_pod_for_its_log_stays_on_this_machine() {
+    let sandbox = sandbox().await;
+    let cluster = sandbox.cluster("worker-2").unwrap();
+    kubectl(cluster, &["run", "mute", "--image=x"]).await.unwrap();
+    kubectl(cluster, &["wait", "--for=condition=Ready", "--timeout=120s", "pod/mute"]).await.unwrap();
+    let refusal = kubectl(cluster, &["logs", "mute"]).await.unwrap_err();
+    let here = ["no route to host", "connection refused", "network is unreachable"];
+    assert!(here.iter().any(|answer| refusal.contains(answer)), "{refusal}");
+    let address = kubectl(cluster, &["get", "pod", "mute", "-o", "jsonpath={.status.podIP}"]).await.unwrap();
+    let route = std::process::Command::new("ip").args(["route", "get", &address]).output().unwrap();
+    let route = String::from_utf8_lossy(&[route.stdout, route.stderr].concat()).into_owned();
+    assert!(route.contains("No route to host") || route.contains("dev lo"), "{address}: {route}");
+}
+
+#[tokio::test]
 async fn components_find_the_authorities_that_vouch_for_callers() {
     let sandbox = sandbox().await;
     let client = sandbox.cluster("computing").unwrap().client().await.unwrap();
