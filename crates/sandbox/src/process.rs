@@ -68,7 +68,7 @@ impl Process {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(io_error("starting setpriv for", Path::new(&launch.name)))?;
+            .map_err(io_error("starting setpriv (Debian package util-linux) for", Path::new(&launch.name)))?;
         let pid = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))

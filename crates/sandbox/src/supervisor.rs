@@ -22,6 +22,9 @@ use crate::spec::Spec;
 /// `down` takes about a second; a minute means that the machine is in trouble.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 
+/// Killing takes milliseconds.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+
 /// What the handles of a running sandbox need.
 #[derive(Debug)]
 pub(crate) struct Facts {
@@ -137,7 +140,8 @@ fn unique() -> String {
 }
 
 async fn end(world: World, claim: Claim, janitor: Janitor) -> Result<(), Error> {
-    world.end().await;
+    // A process that does not even die when it is killed hangs in the kernel: the janitor goes on without it.
+    let _ = tokio::time::timeout(KILL_LIMIT, world.end()).await;
     drop((world, claim));
     janitor.finish(REMOVAL_LIMIT).await
 }

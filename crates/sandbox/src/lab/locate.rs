@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::LabError;
 use super::cache::{self, Depth, Entry};
@@ -115,7 +115,10 @@ fn on_search_path(program: Program, path: Option<&OsStr>) -> Vec<PathBuf> {
 }
 
 fn version_of(program: Program, path: &Path) -> Option<String> {
-    let output = Command::new(path).args(program.version_args()).output().ok()?;
+    // A program that does not answer such a question is not the one we look for.
+    let mut command = Command::new("timeout");
+    command.arg("10").arg(path).args(program.version_args()).stdin(Stdio::null());
+    let output = command.output().ok()?;
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }
 
