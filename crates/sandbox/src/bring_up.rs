@@ -1,24 +1,24 @@
 //! Starting a sandbox, step by step, as much at a time as the steps allow.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::try_join_all;
-use rustix::process::Signal;
 
 use crate::control_plane::{ControlPlane, Setting};
 use crate::error::{Error, io_error};
-use crate::lab::{self, Program, Release, Toolset};
-use crate::net::{self, Plan};
+use crate::lab::{self, Program};
+use crate::net;
 use crate::node::Node;
-use crate::process::{Launch, Process, State};
-use crate::progress::{Progress, Report};
+use crate::process::{Process, State};
+use crate::progress::Progress;
 use crate::spec::{ClusterSpec, Spec};
-use crate::state::{ClusterState, Phase, ProcessRef, ProgramState, SandboxState};
+use crate::state::Phase;
+use crate::world::{Running, World};
 use crate::{doctor, home, image, kubeconfig, ready, sim};
 
 /// Logs, etcd's files and container layers of three clusters in a day of use.
@@ -27,59 +27,7 @@ const SANDBOX_NEEDS_MIB: u64 = 500;
 /// How often another port is tried when someone took the chosen one.
 const PORT_TRIES: u32 = 5;
 
-/// What a program gets to end by itself before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A cluster, and everything of it that runs.
-pub(crate) struct Running {
-    pub(crate) plane: RefCell<ControlPlane>,
-    pub(crate) nodes: Vec<Node>,
-}
-
-/// The state of one sandbox. Lives on its supervisor's thread.
-pub(crate) struct World {
-    pub(crate) name: String,
-    identity: String,
-    directory: PathBuf,
-    started_at: String,
-    release: &'static Release,
-    spec: Spec,
-    report: RefCell<Report>,
-    tools: Option<Toolset>,
-    /// Addresses that are ours alone; with root only.
-    range: Option<Plan>,
-    /// The same, where real nodes are connected to it.
-    pub(crate) network: Option<Plan>,
-    pub(crate) clusters: Vec<Running>,
-    processes: RefCell<BTreeMap<(String, String), Process>>,
-    phase: Cell<Phase>,
-}
-
 impl World {
-    pub(crate) fn new(
-        name: String,
-        identity: String,
-        directory: PathBuf,
-        spec: Spec,
-        report: Report,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            release: lab::release(spec.kubernetes.as_deref())?,
-            started_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            name,
-            identity,
-            directory,
-            spec,
-            report: RefCell::new(report),
-            tools: None,
-            range: None,
-            network: None,
-            clusters: Vec::new(),
-            processes: RefCell::default(),
-            phase: Cell::new(Phase::Starting),
-        })
-    }
-
     /// From nothing to ready. What it has started when it fails is ended by [`Self::end`].
     pub(crate) async fn bring_up(&mut self) -> Result<(), Error> {
         self.write_state()?;
@@ -96,10 +44,6 @@ impl World {
         self.write_state()
     }
 
-    fn say(&self, progress: Progress<'_>) {
-        (self.report.borrow_mut())(progress);
-    }
-
     fn check_machine(&self) -> Result<(), Error> {
         let free = home::free_mib(&self.directory);
         if free < SANDBOX_NEEDS_MIB {
@@ -114,16 +58,11 @@ impl World {
 
     async fn find_programs(&mut self) -> Result<(), Error> {
         let programs = programs_for(&self.spec);
-        let report = &self.report;
+        let world = &*self;
         let tools =
-            lab::ensure(self.release, &programs, &mut |event| (report.borrow_mut())(Progress::Lab(event)))
-                .await?;
+            lab::ensure(world.release, &programs, &mut |event| world.say(Progress::Lab(event))).await?;
         self.tools = Some(tools);
         Ok(())
-    }
-
-    fn tools(&self) -> Result<&Toolset, Error> {
-        self.tools.as_ref().ok_or(Error::Ended)
     }
 
     fn lay_out(&mut self) -> Result<(), Error> {
@@ -334,93 +273,6 @@ impl World {
         self.must_run(&name, &node.program("kube-proxy"))
     }
 
-    fn start(&self, launch: Launch) -> Result<(), Error> {
-        let key = (launch.cluster.clone(), launch.name.clone());
-        let process = Process::start(launch)?;
-        self.processes.borrow_mut().insert(key, process);
-        Ok(())
-    }
-
-    /// Waits for `work` as long as the program lives.
-    async fn alive<T>(
-        &self,
-        cluster: &str,
-        program: &str,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let exited = self.with(cluster, program, Process::exited)?;
-        tokio::select! {
-            result = work => result,
-            _ = exited => Err(self.with(cluster, program, Process::death)?),
-        }
-    }
-
-    fn must_run(&self, cluster: &str, program: &str) -> Result<(), Error> {
-        let key = (cluster.to_owned(), program.to_owned());
-        match self.processes.borrow().get(&key) {
-            Some(process) if process.state() != State::Running => Err(process.death()),
-            _ => Ok(()),
-        }
-    }
-
-    fn with<T>(&self, cluster: &str, program: &str, act: impl FnOnce(&Process) -> T) -> Result<T, Error> {
-        let processes = self.processes.borrow();
-        let key = (cluster.to_owned(), program.to_owned());
-        processes.get(&key).map(act).ok_or_else(|| Error::UnknownProgram {
-            cluster: cluster.to_owned(),
-            program: program.to_owned(),
-            known: processes
-                .keys()
-                .filter(|(of, _)| of == cluster)
-                .map(|(_, name)| name.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
-    }
-
-    pub(crate) fn kubectl(&self) -> Result<PathBuf, Error> {
-        Ok(self.tools()?.path(Program::Kubectl)?.to_owned())
-    }
-
-    pub(crate) fn program_pid(&self, cluster: &str, program: &str) -> Result<u32, Error> {
-        self.with(cluster, program, Process::program_pid)
-    }
-
-    pub(crate) fn cluster(&self, name: &str) -> Result<&Running, Error> {
-        self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name).ok_or_else(|| {
-            Error::UnknownCluster {
-                sandbox: self.name.clone(),
-                cluster: name.to_owned(),
-                known: self
-                    .clusters
-                    .iter()
-                    .map(|c| c.plane.borrow().spec.name.clone())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            }
-        })
-    }
-
-    /// Sends a signal to a program.
-    pub(crate) fn signal(&self, cluster: &str, program: &str, signal: Signal) -> Result<(), Error> {
-        self.with(cluster, program, |process| process.signal(signal))
-    }
-
-    /// Ends a program: asked to, or killed.
-    pub(crate) async fn halt(&self, cluster: &str, program: &str, asked: bool) -> Result<(), Error> {
-        let key = (cluster.to_owned(), program.to_owned());
-        self.with(cluster, program, |_| ())?;
-        let Some(mut process) = self.processes.borrow_mut().remove(&key) else { return Ok(()) };
-        process.expected_down = true;
-        if asked {
-            process.stop(PATIENCE).await;
-        } else {
-            process.kill().await;
-        }
-        self.processes.borrow_mut().insert(key, process);
-        self.write_state()
-    }
-
     /// Starts a program that was stopped, killed or died. A machine comes back with all of its node.
     pub(crate) async fn restart(&self, cluster: &str, program: &str) -> Result<(), Error> {
         if self.with(cluster, program, Process::state)? == State::Running {
@@ -435,61 +287,6 @@ impl World {
             None => self.start(self.with(cluster, program, |process| process.launch().clone())?)?,
         }
         self.write_state()
-    }
-
-    /// Programs that ended without being asked to.
-    pub(crate) fn died(&self) -> Vec<Error> {
-        let processes = self.processes.borrow();
-        let dead =
-            processes.values().filter(|process| !process.expected_down && process.state() != State::Running);
-        dead.map(Process::death).collect()
-    }
-
-    /// Kills every process. Data is thrown away, so nobody needs to say goodbye.
-    pub(crate) async fn end(&self) {
-        let processes = std::mem::take(&mut *self.processes.borrow_mut());
-        // Machines first: the kernel then ends all of a node at once.
-        let (machines, others): (Vec<_>, Vec<_>) =
-            processes.into_values().partition(|process| process.launch().name.ends_with(".machine"));
-        for process in machines.iter().chain(&others) {
-            process.signal(Signal::KILL);
-        }
-        for process in machines.iter().chain(&others) {
-            process.kill().await;
-        }
-    }
-
-    fn write_state(&self) -> Result<(), Error> {
-        let processes = self.processes.borrow();
-        let clusters = self.clusters.iter().map(|cluster| {
-            let plane = cluster.plane.borrow();
-            ClusterState {
-                name: plane.spec.name.clone(),
-                server: plane.server(),
-                sim_nodes: sim::names(plane.spec.sim_nodes),
-                real_nodes: cluster.nodes.iter().map(|node| node.name.clone()).collect(),
-                programs: processes
-                    .values()
-                    .filter(|process| process.launch().cluster == plane.spec.name)
-                    .map(|process| ProgramState {
-                        name: process.launch().name.clone(),
-                        process: ProcessRef::of(process.pid()),
-                        log: process.launch().log.clone(),
-                    })
-                    .collect(),
-            }
-        });
-        let state = SandboxState {
-            name: self.name.clone(),
-            phase: self.phase.get(),
-            kubernetes: self.release.version().to_owned(),
-            kubectl: self.kubectl().ok(),
-            supervisor: ProcessRef::current(),
-            started_at: self.started_at.clone(),
-            kubeconfigs: self.directory.join("kubeconfig"),
-            clusters: clusters.collect(),
-        };
-        state.write(&self.directory)
     }
 }
 

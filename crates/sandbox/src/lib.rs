@@ -44,6 +44,7 @@ mod sim;
 mod spec;
 pub mod state;
 mod supervisor;
+mod world;
 
 pub use error::{Error, ErrorKind};
 pub use handle::{Cluster, ProgramHandle, Sandbox};

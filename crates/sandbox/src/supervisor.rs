@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::bring_up::World;
 use crate::error::Error;
 use crate::janitor::{self, Janitor};
 use crate::kubeconfig::{self, Access};
@@ -18,6 +17,7 @@ use crate::net::{self, Side};
 use crate::progress::Report;
 use crate::registry::{self, Claim};
 use crate::spec::Spec;
+use crate::world::World;
 
 /// `down` takes about a second; a minute means that the machine is in trouble.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
