@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use kubeocean_sandbox::{Error, ErrorKind};
 
+use crate::terminal::note;
+
 /// The table that `kubeocean --help` prints.
 pub(crate) const TABLE: &str = "\
 Exit codes:
@@ -28,16 +30,16 @@ pub(crate) struct Silent(pub(crate) u8);
 /// Prints what went wrong, with its causes, and chooses the code.
 pub(crate) fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    // The reader of our output went away, as `| head` does: nothing to complain about.
-    if error.chain().any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-    }) {
+    // The reader of our output went away, as `| head` does: nothing to complain about. Only our own
+    // writes arrive here as they are; anything else that breaks comes with a context.
+    let outermost = error.chain().next().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    if outermost.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     if let Some(Silent(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
     }
-    eprintln!("error: {}", with_causes(&error));
+    note(&format!("error: {}", with_causes(&error)));
     ExitCode::from(code(&error))
 }
 

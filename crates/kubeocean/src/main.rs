@@ -4,6 +4,7 @@ mod cli;
 mod crds;
 mod demo;
 mod exit;
+mod interrupt;
 mod sandbox;
 mod terminal;
 

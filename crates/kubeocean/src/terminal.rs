@@ -9,6 +9,11 @@ use kubeocean_sandbox::lab::BuildEvent;
 /// Where there is no terminal, a line that only says "still building" comes this seldom.
 const QUIET_LINE_EVERY: Duration = Duration::from_secs(30);
 
+/// Says something beside the output proper. Where nobody reads standard error, nobody hears it.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Prints progress to standard error: one line that changes on a terminal, a few lines elsewhere.
 pub(crate) struct ProgressLines {
     terminal: bool,
@@ -24,8 +29,7 @@ impl ProgressLines {
     /// A line that stays.
     pub(crate) fn line(&mut self, text: &str) {
         self.close();
-        // Nobody reads standard error: nothing we could do about it.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        note(text);
     }
 
     /// A line that the next one replaces.

@@ -7,7 +7,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a benchmark that cannot run says so"
+    clippy::print_stdout,
+    reason = "a benchmark prints, and one that cannot run says so"
 )]
 
 use std::collections::BTreeMap;
@@ -94,6 +95,7 @@ struct Inventory {
     processes: usize,
     mounts: usize,
     interfaces: usize,
+    namespaces: usize,
     control_groups: usize,
     sandboxes: usize,
 }
@@ -103,22 +105,24 @@ impl Inventory {
         let lines = |path: &str| std::fs::read_to_string(path).unwrap_or_default().lines().count();
         let entries =
             |path: &std::path::Path| std::fs::read_dir(path).into_iter().flatten().flatten().count();
-        let ours = |name: &str| {
-            ["etcd", "kube", "kwok", "coredns", "containerd", "runc"].iter().any(|p| name.starts_with(p))
-        };
-        let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let alive = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
             let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            // Name in parentheses, then the state: zombies wait for their parent, not for us.
-            let name = stat.split('(').nth(1).unwrap_or_default();
-            ours(name) && !stat.contains(") Z ")
+            // Threads of the kernel come and go, and zombies wait for their parent, not for us.
+            let command = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            !command.is_empty() && !stat.contains(") Z ")
         });
+        let processes: Vec<_> = alive.map(|process| process.path()).collect();
+        let namespaces: std::collections::BTreeSet<_> = processes
+            .iter()
+            .flat_map(|process| ["net", "mnt", "pid", "cgroup"].map(|kind| process.join("ns").join(kind)))
+            .filter_map(|link| std::fs::read_link(link).ok())
+            .collect();
         Self {
-            processes: processes.count(),
+            processes: processes.len(),
+            namespaces: namespaces.len(),
             mounts: lines("/proc/self/mounts"),
             interfaces: entries("/sys/class/net".as_ref()),
-            control_groups: lines("/proc/cgroups")
-                + entries("/sys/fs/cgroup/cpu".as_ref())
-                + entries("/sys/fs/cgroup".as_ref()),
+            control_groups: entries("/sys/fs/cgroup/cpu".as_ref()) + entries("/sys/fs/cgroup".as_ref()),
             sandboxes: entries(&kubeocean_sandbox::sandboxes()),
         }
     }

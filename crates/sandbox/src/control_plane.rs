@@ -57,6 +57,14 @@ impl ControlPlane {
         if socket.as_os_str().len() > 107 {
             return Err(Error::PathTooLong { path: socket.display().to_string() });
         }
+        // It becomes part of an address, where these mean something else.
+        let text = socket.to_string_lossy();
+        if let Some(odd) = text.chars().find(|c| c.is_control() || "%#?\"'`\\,;".contains(*c)) {
+            let what = format!(
+                "the path {text:?} has the character {odd:?}: set KUBEOCEAN_SANDBOX_DIR to a plainer one"
+            );
+            return Err(Error::InvalidSpec { what });
+        }
         let authority = Authority::create(&pki, "ca", &format!("kubeocean-sandbox-{}", spec.name))?;
         let front_proxy = Authority::create(&pki, "front-proxy-ca", "front-proxy-ca")?;
         let admin = authority.client("admin", "kubeocean-sandbox-admin", Some("system:masters"))?;

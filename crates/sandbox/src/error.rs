@@ -21,6 +21,14 @@ pub enum Error {
     AlreadyUp { name: String },
     #[error("no sandbox {name} is up{others}: `kubeocean sandbox up {name}` starts it")]
     NotUp { name: String, others: String },
+    #[error("sandbox {name} is dead, and what it left cannot be removed: {problem}")]
+    Stale { name: String, problem: String },
+    #[error(
+        "{directory} is there and is not a sandbox: choose another name, or set KUBEOCEAN_SANDBOX_DIR to a directory of its own"
+    )]
+    NotASandbox { directory: String },
+    #[error("{why}. It was removed: run the command again, and it is built anew")]
+    CorruptProgram { why: String },
     #[error("sandbox {sandbox} has no cluster {cluster}: it has {known}")]
     UnknownCluster { sandbox: String, cluster: String, known: String },
     #[error("cluster {cluster} runs no {program}: it has {known}")]
@@ -109,7 +117,7 @@ impl Error {
             Self::NotUp { .. } | Self::UnknownCluster { .. } | Self::UnknownProgram { .. } => {
                 ErrorKind::NotFound
             }
-            Self::AlreadyUp { .. } => ErrorKind::AlreadyExists,
+            Self::AlreadyUp { .. } | Self::NotASandbox { .. } => ErrorKind::AlreadyExists,
             Self::MissingPrerequisites { .. } | Self::DiskFull { .. } | Self::NoAddressRange => {
                 ErrorKind::Prerequisite
             }

@@ -73,9 +73,11 @@ impl Sandbox {
             .name(format!("sandbox-{name}"))
             .spawn(move || supervisor::run(&thread_name, spec, report, cancelled, ready, receive_orders))
             .map_err(|source| Error::Io { doing: "starting a thread for", path: name.clone(), source })?;
+        let mut unwanted = false;
         let outcome = tokio::select! {
             outcome = &mut is_ready => outcome,
             () = cancel => {
+                unwanted = true;
                 // If it became ready in this very moment, nobody reads this.
                 let _ = give_up.send(());
                 is_ready.await
@@ -84,7 +86,12 @@ impl Sandbox {
         let facts = outcome.map_err(|_| Error::Ended)??;
         let clusters =
             facts.clusters.into_iter().map(|facts| Cluster::new(facts, orders.downgrade())).collect();
-        Ok(Self { name, directory: facts.directory, clusters, orders })
+        let sandbox = Self { name, directory: facts.directory, clusters, orders };
+        if unwanted {
+            sandbox.stop().await?;
+            return Err(Error::GivenUp);
+        }
+        Ok(sandbox)
     }
 
     /// A sandbox that all tests of one process share: the first to ask for `key` starts it. It ends

@@ -1,22 +1,33 @@
 #!/bin/sh
 # Removes one sandbox: processes, interfaces, routes, control groups, directory. Runs in three
 # situations, always the same way: when its owner closes our standard input (the sandbox ends), when
-# the owner dies (the kernel closes it), and when someone finds a directory without an owner.
+# the owner dies (the kernel closes it), and when someone finds a sandbox without an owner.
 #
-#   sh janitor.sh DIRECTORY IDENTITY wait|now
+#   sh janitor.sh DIRECTORY IDENTITY HARDWARE-ADDRESS METRIC wait|now
 #
-# IDENTITY is unique to one sandbox of one start; nothing without it is touched.
+# IDENTITY is unique to one sandbox of one start. The hardware address of its bridge and the metric of
+# its routes follow from it. Nothing that does not carry one of the three is touched.
 set -u
 directory=$1
 identity=$2
+hardware=$3
+metric=$4
 
-if [ "$3" = wait ]; then
-    # Nothing is ever written there: this returns when the other end is closed.
-    cat >/dev/null
-    : >"$directory/closing" 2>/dev/null || exit 0
-    # The owner's lock goes with the owner or is given up by it. From then on the directory is ours.
-    exec 9>>"$directory/lock" || exit 0
-    flock 9
+# Whether the directory is still this sandbox's: it may be gone, and another one in its place.
+is_ours() {
+    [ "$(cat "$directory/identity" 2>/dev/null)" = "$identity" ]
+}
+
+goodbye=
+if [ "$5" = wait ]; then
+    # Returns when the other end is closed. An owner that ends in order says so first.
+    goodbye=$(cat)
+    if is_ours; then
+        : >"$directory/closing"
+        # The owner's lock goes with the owner or is given up by it. From then on the directory is ours.
+        exec 9>>"$directory/lock"
+        flock 9
+    fi
 fi
 
 # "PID START-TIME" per file: a number that another process has got meanwhile has another start time.
@@ -28,15 +39,24 @@ still_running() {
     [ "$2" != Z ] && [ "${21}" = "$1" ]
 }
 
+# Kills what is left; fails as long as there was something.
 end_processes() {
     left=0
-    for file in "$directory"/pids/*; do
-        [ -f "$file" ] || continue
-        read -r pid start <"$file" || continue
-        if still_running "$pid" "$start"; then
-            kill -KILL "$pid" 2>/dev/null
-            left=1
-        fi
+    if is_ours; then
+        for file in "$directory"/pids/*; do
+            [ -f "$file" ] || continue
+            read -r pid start <"$file" || continue
+            if still_running "$pid" "$start"; then
+                kill -KILL "$pid" 2>/dev/null
+                left=1
+            fi
+        done
+    fi
+    # What was forked by a dying owner, or has made itself independent, has the mark all the same.
+    for environment in $(grep -lszxF "KUBEOCEAN_SANDBOX=$identity" /proc/[0-9]*/environ 2>/dev/null); do
+        pid=${environment#/proc/}
+        kill -KILL "${pid%/environ}" 2>/dev/null
+        left=1
     done
     for procs in $(find /sys/fs/cgroup -path "*/kubeocean/$identity/*" -name cgroup.procs 2>/dev/null); do
         while read -r pid; do
@@ -47,26 +67,32 @@ end_processes() {
     return $left
 }
 
-tries=0
-until end_processes || [ $tries -ge 200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-done
+end_all_processes() {
+    tries=0
+    until end_processes || [ $tries -ge 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+}
 
-# The bridge is known by its hardware address, which no other sandbox has.
-if [ -f "$directory/network" ]; then
-    read -r bridge range hardware <"$directory/network"
-    if [ "$(cat "/sys/class/net/$bridge/address" 2>/dev/null)" = "$hardware" ]; then
-        ip link delete "$bridge"
-        ip route delete unreachable "$range" 2>/dev/null
+end_all_processes
+
+for interface in /sys/class/net/ko*; do
+    if [ "$(cat "$interface/address" 2>/dev/null)" = "$hardware" ]; then
+        ip link delete "${interface##*/}"
     fi
+done
+if command -v ip >/dev/null; then
+    ip -4 -o route show type unreachable 2>/dev/null | grep -w "metric $metric" | while read -r _ range _; do
+        ip route delete unreachable "$range" metric "$metric"
+    done
 fi
 
 # Control groups, deepest first; those of containers go when their last process is reaped.
 tries=0
 while :; do
     groups=$(find /sys/fs/cgroup -depth -type d \( -path "*/kubeocean/$identity" -o -path "*/kubeocean/$identity/*" \) 2>/dev/null)
-    [ -n "$groups" ] && [ $tries -lt 100 ] || break
+    if [ -z "$groups" ] || [ $tries -ge 100 ]; then break; fi
     for group in $groups; do rmdir "$group" 2>/dev/null; done
     tries=$((tries + 1))
     [ $tries -gt 1 ] && sleep 0.05
@@ -76,5 +102,16 @@ for parent in /sys/fs/cgroup/kubeocean /sys/fs/cgroup/*/kubeocean; do
     [ -d "$parent" ] && rmdir "$parent" 2>/dev/null
 done
 
-rm -rf -- "$directory"
+if is_ours; then
+    # First the name, in one step: it is free from now on. Then the files.
+    gone=$(dirname "$directory")/.gone-$identity
+    [ "$directory" = "$gone" ] || mv -T -- "$directory" "$gone" || exit 1
+    rm -rf -- "$gone"
+fi
+
+# An owner that was killed may have forked in its last moment. Give that child time to show its mark.
+if [ "$5" = wait ] && [ "$goodbye" != goodbye ]; then
+    sleep 0.5
+    end_all_processes
+fi
 exit 0

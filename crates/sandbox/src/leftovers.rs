@@ -3,15 +3,21 @@
 use std::fs;
 use std::path::Path;
 
-use crate::net::root_tag;
+use crate::identity::registry_tag;
+use crate::net::orphaned_routes;
 
 /// Everything on this machine that belongs to the sandbox `name`: processes, mounts, interfaces,
-/// control groups, its directory. Empty when it is down.
+/// control groups, its directory, and routes of sandboxes that are gone. Empty when it is down.
 pub fn leftovers(name: &str) -> Vec<String> {
     let root = crate::home::sandboxes();
     let directory = root.join(name);
-    let identity = format!("{}.{name}.", root_tag(&root));
+    let identity = format!("{}.{name}.", registry_tag(&root));
     let mut found = processes(&directory, &identity);
+    let finished = root.join(format!(".gone-{identity}"));
+    let remains = entries(&root).into_iter().filter(|path| {
+        path.as_os_str().as_encoded_bytes().starts_with(finished.as_os_str().as_encoded_bytes())
+    });
+    found.extend(remains.map(|path| format!("directory {}", path.display())));
     if directory.exists() {
         found.push(format!("directory {}", directory.display()));
     }
@@ -32,6 +38,9 @@ pub fn leftovers(name: &str) -> Vec<String> {
             }
         }
     }
+    found.extend(
+        orphaned_routes(&root).into_iter().map(|(range, metric)| format!("route {range} metric {metric}")),
+    );
     found
 }
 

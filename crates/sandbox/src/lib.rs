@@ -27,6 +27,7 @@ pub mod doctor;
 mod error;
 mod handle;
 mod home;
+mod identity;
 mod image;
 mod janitor;
 mod kubeconfig;

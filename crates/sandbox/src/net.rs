@@ -7,11 +7,7 @@
 //! 10.x.0.0/22        the bridge: .0.1 host, .0.10+c API server of cluster c, .1.k real node k
 //! 10.x.(16+k).0/24   pods of real node k
 //! 10.x.(128+4c).0/22 services of cluster c
-//! 10.x.208.0/20      pods on simulated nodes: nobody is there, and nobody is asked
-//! 10.x.240.0/20      simulated nodes, likewise
 //! ```
-//!
-//! Without root there is no such range. Then simulated addresses are loopback addresses.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, io_error};
+use crate::identity::{Identity, metrics_of, registry_tag};
 
 /// The address plan of one sandbox: pure arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,16 +74,6 @@ impl Plan {
         self.at(128 + 4 * cluster, 10)
     }
 
-    /// The range of pods on simulated nodes.
-    pub(crate) fn sim_pods(self) -> String {
-        format!("{}/20", self.at(208, 0))
-    }
-
-    /// The first address of simulated nodes.
-    pub(crate) fn first_sim_node(self) -> Ipv4Addr {
-        self.at(240, 1)
-    }
-
     /// The host's end of a node's cable.
     pub(crate) fn cable(self, node: usize) -> String {
         format!("{}n{}", self.bridge(), node + 1)
@@ -98,15 +85,11 @@ impl Plan {
 /// from its first moment on it can be told whose it is.
 ///
 /// API servers get addresses of their own on it: `api_servers` of them.
-pub(crate) fn create(directory: &Path, identity: &str, api_servers: usize) -> Result<Plan, Error> {
+pub(crate) fn create(identity: &Identity, api_servers: usize) -> Result<Plan, Error> {
     let routes = ip(&["-4", "-o", "route", "show", "table", "all"])?;
     for plan in Plan::candidates().filter(|plan| !overlaps(&routes, *plan)) {
         let bridge = plan.bridge();
-        // Before the bridge exists, so that whoever cleans up knows of it from its first moment on.
-        let note = directory.join("network");
-        let hardware = hardware_address(identity);
-        let text = format!("{bridge} {} {hardware}\n", plan.range());
-        fs::write(&note, text).map_err(io_error("writing", &note))?;
+        let hardware = identity.hardware_address();
         match ip(&["link", "add", "name", &bridge, "address", &hardware, "type", "bridge"]) {
             // Another sandbox was faster.
             Err(Error::Command { message, .. }) if message.contains("File exists") => continue,
@@ -114,15 +97,48 @@ pub(crate) fn create(directory: &Path, identity: &str, api_servers: usize) -> Re
         };
         let mut batch = vec![
             format!("link set {bridge} alias {identity}"),
-            format!("route add unreachable {} metric 4294967295", plan.range()),
             format!("addr add {}/22 dev {bridge}", plan.host()),
         ];
         batch.extend((0..api_servers).map(|c| format!("addr add {}/22 dev {bridge}", plan.api_server(c))));
         batch.push(format!("link set {bridge} up"));
+        block(identity, &[&plan.range()])?;
         ip_batch(None, &batch)?;
         return Ok(plan);
     }
     Err(Error::NoAddressRange)
+}
+
+/// Answers for these ranges on this machine, so that no packet for them leaves it. Each sandbox has a
+/// route of its own, told apart by its metric: several may block the same range.
+pub(crate) fn block(identity: &Identity, ranges: &[&str]) -> Result<(), Error> {
+    let metric = identity.metric();
+    let routes: Vec<_> =
+        ranges.iter().map(|range| format!("route add unreachable {range} metric {metric}")).collect();
+    ip_batch(None, &routes)
+}
+
+/// Routes of sandboxes that are no longer there: range and metric.
+pub(crate) fn orphaned_routes(root: &Path) -> Vec<(String, u32)> {
+    let ours = metrics_of(&registry_tag(root));
+    let routes = || -> Vec<(String, u32)> {
+        let text = ip(&["-4", "-o", "route", "show", "type", "unreachable"]).unwrap_or_default();
+        let parse = |line: &str| {
+            let mut words = line.split_ascii_whitespace().skip_while(|word| *word == "unreachable");
+            let range = words.next()?.to_owned();
+            let metric: u32 = words.skip_while(|word| *word != "metric").nth(1)?.parse().ok()?;
+            (metric & 0xffff_0000 == ours).then_some((range, metric))
+        };
+        text.lines().filter_map(parse).collect()
+    };
+    let before = routes();
+    if before.is_empty() {
+        return before;
+    }
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let known: Vec<_> = entries.filter_map(|entry| Some(Identity::of(&entry.path())?.metric())).collect();
+    // One that went with its sandbox while we looked is no orphan: look again.
+    let after = routes();
+    before.into_iter().filter(|route| !known.contains(&route.1) && after.contains(route)).collect()
 }
 
 /// Connects node number `node`, whose init process is `pid`, to the bridge, and routes its pods.
@@ -173,48 +189,41 @@ pub(crate) fn cut(plan: Plan, from: &Side, to: &Side) -> Result<(), Error> {
     from.nodes.iter().try_for_each(|(_, pid)| ip_batch(Some(*pid), &batch))
 }
 
-/// Undoes [`cut`].
+/// Undoes [`cut`], or what there is of it.
 pub(crate) fn heal(plan: Plan, from: &Side, to: &Side) -> Result<(), Error> {
-    let mut batch = vec![format!("route delete blackhole {}/32", plan.api_server(to.cluster))];
-    for (node, _) in &to.nodes {
-        batch.push(format!("route delete blackhole {}/32", plan.node(*node)));
-        batch.push(route_to_pods(plan, *node));
-    }
-    from.nodes.iter().try_for_each(|(_, pid)| ip_batch(Some(*pid), &batch))
-}
-
-/// Removes bridges whose sandbox directory was deleted by hand.
-pub(crate) fn remove_orphans(root: &Path) {
-    let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return };
-    for interface in interfaces.flatten() {
-        let name = interface.file_name().to_string_lossy().into_owned();
-        let Some(plan) = Plan::candidates().find(|plan| plan.bridge() == name) else { continue };
-        let Ok(alias) = fs::read_to_string(interface.path().join("ifalias")) else { continue };
-        // The alias is `<root>.<name>.<unique>`: those of another root are none of our business.
-        let mut parts = alias.trim().rsplitn(3, '.').skip(1);
-        let (sandbox, owner) = (parts.next(), parts.next());
-        if owner != Some(&root_tag(root)) || sandbox.is_none_or(|sandbox| root.join(sandbox).exists()) {
-            continue;
+    let addresses = to.nodes.iter().map(|(node, _)| plan.node(*node));
+    let holes: Vec<_> = std::iter::once(plan.api_server(to.cluster)).chain(addresses).collect();
+    let pods: Vec<_> = to.nodes.iter().map(|(node, _)| route_to_pods(plan, *node)).collect();
+    for (_, pid) in &from.nodes {
+        for hole in &holes {
+            // Not there: it was healed before, or the machine was restarted in between.
+            let _ = ip_batch(Some(*pid), &[format!("route delete blackhole {hole}/32")]);
         }
-        // Someone else may be faster; then there is nothing left to do.
-        let _ = ip(&["link", "delete", &name]);
-        let _ = ip(&["route", "delete", "unreachable", &plan.range()]);
+        ip_batch(Some(*pid), &pods)?;
     }
+    Ok(())
 }
 
-/// A locally administered unicast address that only this sandbox has.
-fn hardware_address(identity: &str) -> String {
-    use sha2::Digest as _;
-    let hash = sha2::Sha256::digest(identity);
-    let bytes = hash.iter().take(5).map(|byte| format!(":{byte:02x}"));
-    std::iter::once("02".to_owned()).chain(bytes).collect()
-}
-
-/// A short name for a registry directory: an interface alias holds 255 characters.
-pub(crate) fn root_tag(root: &Path) -> String {
-    use sha2::Digest as _;
-    let hash = sha2::Sha256::digest(root.as_os_str().as_encoded_bytes());
-    crate::lab::hex(&hash[..6])
+/// Removes bridges and routes whose sandbox is gone: its directory was deleted by hand, and then it was
+/// killed together with its janitor. One whose owner lives will remove them itself.
+pub(crate) fn remove_orphans(root: &Path) {
+    let prefix = format!("{}.", registry_tag(root));
+    let interfaces = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    for interface in interfaces {
+        let name = interface.file_name().to_string_lossy().into_owned();
+        let alias = fs::read_to_string(interface.path().join("ifalias")).unwrap_or_default();
+        let ours = Plan::candidates().any(|plan| plan.bridge() == name) && alias.starts_with(&prefix);
+        let Some(identity) = Identity::parse(alias.trim()).filter(|_| ours) else { continue };
+        if identity.is_orphaned(root) {
+            // Someone else may be faster; then there is nothing left to do.
+            let _ = ip(&["link", "delete", &name]);
+            for (range, metric) in
+                orphaned_routes(root).iter().filter(|(_, metric)| *metric == identity.metric())
+            {
+                let _ = ip(&["route", "delete", "unreachable", range, "metric", &metric.to_string()]);
+            }
+        }
+    }
 }
 
 /// Whether someone routes a part of the plan's range, or all of it, somewhere already.

@@ -230,6 +230,9 @@ pub(crate) fn last_lines(path: &Path, count: usize) -> String {
     match read() {
         Ok(text) => {
             let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            if lines.is_empty() {
+                return "  | (it wrote nothing)".to_owned();
+            }
             let shown = lines[lines.len().saturating_sub(count)..].iter();
             shown
                 .map(|line| format!("  | {}", line.chars().take(400).collect::<String>()))

@@ -18,6 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A shared, busy machine may be ten times slower than an idle one, where none of this takes 10 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
+/// etcd writes ahead in pieces of this size.
+const ALMOST_FULL_MIB: u64 = 64;
+
 /// A client of the cluster, on the runtime that calls.
 pub(crate) async fn client(access: &Access) -> Result<kube::Client, Error> {
     let text = kubeconfig::render(std::slice::from_ref(access));
@@ -47,6 +50,12 @@ pub(crate) async fn until<T, E: Display>(
             Ok(value) => return Ok(value),
             Err(error) => error.to_string(),
         };
+        // Programs on a full disk wait rather than die.
+        let root = crate::home::sandboxes();
+        let free = crate::home::free_mib(&root);
+        if free < ALMOST_FULL_MIB {
+            return Err(Error::DiskFull { free, needed: ALMOST_FULL_MIB, path: root.display().to_string() });
+        }
         if Instant::now() > deadline {
             return Err(Error::NotReady { what: what.to_owned(), limit: LIMIT, last });
         }

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec, NodeStatus, NodeSy
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use crate::net::Plan;
 use crate::spec::NodeSize;
 
 /// KWOK manages nodes with this annotation, and no others.
@@ -21,15 +20,21 @@ pub(crate) fn names(count: usize) -> Vec<String> {
     (1..=count).map(|number| format!("sim-{number}")).collect()
 }
 
-/// The first address of simulated nodes: in the sandbox's range, where an `unreachable` route answers
-/// whoever asks for a log; else on loopback. Either way no packet leaves the machine.
-pub(crate) fn first_node(range: Option<Plan>) -> Ipv4Addr {
-    range.map_or(Ipv4Addr::new(127, 18, 0, 1), Plan::first_sim_node)
+/// What simulated nodes and pods have for addresses: the range for tests of networks, and one that is
+/// reserved and that nobody routes. An `unreachable` route of ours keeps either on this machine.
+pub(crate) const RANGES: [&str; 2] = ["198.18.0.0/15", "240.0.0.0/4"];
+
+/// The first address of a cluster's simulated nodes, 2048 per cluster. Nodes are dialled by whoever asks
+/// for a log: where we may not set a route, they are at loopback addresses.
+pub(crate) fn first_node(cluster: usize, routed: bool) -> Ipv4Addr {
+    let third = u8::try_from(8 * cluster).unwrap_or(u8::MAX);
+    if routed { Ipv4Addr::new(198, 18, third, 1) } else { Ipv4Addr::new(127, 18, third, 1) }
 }
 
-/// The addresses of pods on them, likewise.
-pub(crate) fn pods(range: Option<Plan>) -> String {
-    range.map_or_else(|| "127.20.0.0/14".to_owned(), Plan::sim_pods)
+/// The addresses of pods on a cluster's simulated nodes: 65,536. (Loopback would not do: an endpoint may
+/// not be there.)
+pub(crate) fn pods(cluster: usize) -> String {
+    format!("240.{cluster}.0.0/16")
 }
 
 /// Simulated nodes to be.
@@ -77,7 +82,6 @@ fn node(name: &str, address: Ipv4Addr, size: &NodeSize, version: &str) -> Node {
                 ("kubernetes.io/hostname", name),
                 ("kubernetes.io/os", "linux"),
                 ("kubernetes.io/arch", architecture),
-                ("kubernetes.io/role", "agent"),
             ])),
             ..ObjectMeta::default()
         },

@@ -14,6 +14,9 @@ const MAX_WORKERS: usize = 16;
 /// Each real node has a `/24` of pod addresses in the range 10.x.16.0 to 10.x.115.0.
 const MAX_REAL_NODES: usize = 100;
 
+/// 2048 addresses per cluster, and a few to spare (see `sim`).
+const MAX_SIM_NODES: usize = 2000;
+
 /// A sandbox to be: built by its methods, started by [`crate::Sandbox::start`].
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -168,6 +171,12 @@ impl Spec {
             return invalid(format!(
                 "{} real nodes are too many: at most {MAX_REAL_NODES}",
                 self.real_nodes()
+            ));
+        }
+        if let Some(cluster) = self.clusters.iter().find(|cluster| cluster.sim_nodes > MAX_SIM_NODES) {
+            let (count, name) = (cluster.sim_nodes, &cluster.name);
+            return invalid(format!(
+                "{count} simulated nodes in {name} are too many: at most {MAX_SIM_NODES}"
             ));
         }
         for image in &self.images {

@@ -22,6 +22,9 @@ use crate::world::World;
 /// `down` takes about a second; a minute means that the machine is in trouble.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 
+/// How often the directory is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Killing takes milliseconds.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -99,7 +102,7 @@ async fn live(
     match outcome {
         Ok(facts) => {
             let stop = match ready.send(Ok(facts)) {
-                Ok(()) => serve(&world, orders).await,
+                Ok(()) => serve(&world, &claim, orders).await,
                 Err(_) => None,
             };
             let ended = end(world, claim, janitor).await;
@@ -117,26 +120,16 @@ async fn live(
 
 async fn found(name: &str, spec: Spec, report: Report) -> Result<(Claim, Janitor, World), Error> {
     let claim = registry::claim(name).await?;
-    let root = claim.directory.parent().unwrap_or(&claim.directory);
-    let identity = format!("{}.{name}.{}", net::root_tag(root), unique());
-    let world = World::new(name.to_owned(), identity.clone(), claim.directory.clone(), spec, report);
-    let started = world.and_then(|world| Ok((Janitor::start(&claim.directory, &identity)?, world)));
+    let world = World::new(name.to_owned(), claim.identity.clone(), claim.directory.clone(), spec, report);
+    let started = world.and_then(|world| Ok((Janitor::start(&claim.directory, &claim.identity)?, world)));
     match started {
         Ok((janitor, world)) => Ok((claim, janitor, world)),
         Err(error) => {
+            // What failed first matters more than what fails while cleaning up after it.
             let _ = janitor::remove(&claim.directory);
             Err(error)
         }
     }
-}
-
-/// Different for every sandbox of this machine's uptime.
-fn unique() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
-    let start = crate::process::start_time(pid).unwrap_or_default();
-    format!("{pid}-{start}-{}", COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
 async fn end(world: World, claim: Claim, janitor: Janitor) -> Result<(), Error> {
@@ -160,9 +153,19 @@ fn facts(world: &World, claim: &Claim) -> Result<Facts, Error> {
     Ok(Facts { directory: claim.directory.clone(), clusters: clusters.collect::<Result<_, Error>>()? })
 }
 
-/// Serves orders until one says stop, or until nobody is left to give any.
-async fn serve(world: &World, mut orders: mpsc::UnboundedReceiver<Order>) -> Option<Reply<()>> {
-    while let Some(order) = orders.recv().await {
+/// Serves orders until one says stop, until nobody is left to give any, or until someone has deleted the
+/// directory: a sandbox that nobody can see must not stay.
+async fn serve(
+    world: &World,
+    claim: &Claim,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) -> Option<Reply<()>> {
+    loop {
+        let order = match tokio::time::timeout(LOOK_EVERY, orders.recv()).await {
+            Ok(Some(order)) => order,
+            Err(_) if claim.is_intact() => continue,
+            Ok(None) | Err(_) => return None,
+        };
         // A reply that nobody waits for any more is no failure of ours.
         match order {
             Order::Signal { cluster, program, signal, reply } => {
@@ -186,7 +189,6 @@ async fn serve(world: &World, mut orders: mpsc::UnboundedReceiver<Order>) -> Opt
             Order::Stop { reply } => return Some(reply),
         }
     }
-    None
 }
 
 async fn open_link(world: &World, cluster: &str) -> Result<Link, Error> {

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::future::select_all;
 use rustix::process::Signal;
 
 use crate::control_plane::ControlPlane;
 use crate::error::Error;
+use crate::identity::{Identity, MARK};
 use crate::lab::{self, Program, Release, Toolset};
 use crate::net::Plan;
 use crate::node::Node;
@@ -32,17 +34,17 @@ pub(crate) struct Running {
 /// The state of one sandbox. Lives on its supervisor's thread.
 pub(crate) struct World {
     pub(crate) name: String,
-    pub(crate) identity: String,
+    pub(crate) identity: Identity,
     pub(crate) directory: PathBuf,
     started_at: String,
     pub(crate) release: &'static Release,
     pub(crate) spec: Spec,
     report: RefCell<Report>,
     pub(crate) tools: Option<Toolset>,
-    /// Addresses that are ours alone; with root only.
-    pub(crate) range: Option<Plan>,
-    /// The same, where real nodes are connected to it.
+    /// Where real nodes are connected.
     pub(crate) network: Option<Plan>,
+    /// Packets for simulated nodes are answered by a route of ours.
+    pub(crate) sim_nodes_routed: bool,
     pub(crate) clusters: Vec<Running>,
     processes: RefCell<BTreeMap<(String, String), Process>>,
     pub(crate) phase: Cell<Phase>,
@@ -51,7 +53,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(
         name: String,
-        identity: String,
+        identity: Identity,
         directory: PathBuf,
         spec: Spec,
         report: Report,
@@ -65,8 +67,8 @@ impl World {
             spec,
             report: RefCell::new(report),
             tools: None,
-            range: None,
             network: None,
+            sim_nodes_routed: false,
             clusters: Vec::new(),
             processes: RefCell::default(),
             phase: Cell::new(Phase::Starting),
@@ -81,32 +83,37 @@ impl World {
         self.tools.as_ref().ok_or(Error::Ended)
     }
 
-    pub(crate) fn start(&self, launch: Launch) -> Result<(), Error> {
+    pub(crate) fn start(&self, mut launch: Launch) -> Result<(), Error> {
+        launch.env.retain(|(key, _)| key != MARK);
+        launch.env.push((MARK.into(), self.identity.as_str().into()));
         let key = (launch.cluster.clone(), launch.name.clone());
         let process = Process::start(launch)?;
         self.processes.borrow_mut().insert(key, process);
         Ok(())
     }
 
-    /// Waits for `work` as long as the program lives.
+    /// Waits for `work` as long as every program of the cluster lives that was started so far.
     pub(crate) async fn alive<T>(
         &self,
         cluster: &str,
-        program: &str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let exited = self.with(cluster, program, Process::exited)?;
+        let exits: Vec<_> = {
+            let processes = self.processes.borrow();
+            let of_cluster = processes
+                .iter()
+                .filter(|((of, _), process)| of == cluster && process.state() == State::Running);
+            of_cluster.map(|((_, name), process)| (name.clone(), process.exited())).collect()
+        };
+        let any_exit = select_all(exits.into_iter().map(|(name, exited)| {
+            Box::pin(async move {
+                exited.await;
+                name
+            })
+        }));
         tokio::select! {
             result = work => result,
-            _ = exited => Err(self.with(cluster, program, Process::death)?),
-        }
-    }
-
-    pub(crate) fn must_run(&self, cluster: &str, program: &str) -> Result<(), Error> {
-        let key = (cluster.to_owned(), program.to_owned());
-        match self.processes.borrow().get(&key) {
-            Some(process) if process.state() != State::Running => Err(process.death()),
-            _ => Ok(()),
+            (program, ..) = any_exit => Err(self.with(cluster, &program, Process::death)?),
         }
     }
 

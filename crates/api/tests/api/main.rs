@@ -30,3 +30,31 @@ fn the_table_is_in_order() {
     names.dedup();
     assert_eq!(names.len(), all, "a failing case is found by its name");
 }
+
+#[test]
+fn no_other_crate_spells_a_key() {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut directories: Vec<_> =
+        std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let mut read = 0;
+    while let Some(directory) = directories.pop() {
+        if directory.ends_with("api/src") {
+            continue;
+        }
+        for path in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                read += 1;
+                for key in ["kubeocean.io/", "cloud.tencent.com/"] {
+                    let spelled = text.lines().find(|line| {
+                        line.contains(key) && line.contains('"') && !line.contains("apiVersion")
+                    });
+                    assert_eq!(spelled, None, "{}: use the constant of kubeocean-api", path.display());
+                }
+            }
+        }
+    }
+    assert!(read > 20, "only {read} files were read");
+}

@@ -34,7 +34,6 @@ pub(crate) async fn run(client: Client) -> Vec<String> {
             failures.push(format!("- {}: {failure}", case.name));
         }
     }
-    println!("{} cases, {} failed", cases.len(), failures.len());
     failures
 }
 

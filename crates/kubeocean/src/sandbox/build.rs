@@ -5,8 +5,8 @@ use std::io::Write as _;
 use kubeocean_sandbox::Error;
 use kubeocean_sandbox::lab::{self, Program};
 
-use super::up::signal;
 use crate::exit::Interrupted;
+use crate::interrupt::Interrupt;
 use crate::terminal::ProgressLines;
 
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,7 @@ fn program(name: &str) -> Result<Program, String> {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
     let Args { programs, kubernetes, dry_run } = args;
     let programs = if programs.is_empty() { Program::ALL.to_vec() } else { programs };
     let release = lab::release(kubernetes.as_deref()).map_err(Error::from)?;
@@ -37,11 +38,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         return print_plan(&lab::plan(release, &programs, true).map_err(Error::from)?);
     }
     let mut lines = ProgressLines::new();
-    let interrupted = signal()?;
+    if let Some(why) = lab::remove_corrupt(release, &programs).map_err(Error::from)? {
+        lines.line(&format!("  {why}: it was removed and is built anew"));
+    }
     let mut show = |event: lab::BuildEvent<'_>| lines.build(&event);
     tokio::select! {
         built = lab::ensure(release, &programs, &mut show) => built.map_err(Error::from)?,
-        () = interrupted => return Err(Interrupted.into()),
+        () = interrupt.wait() => return Err(Interrupted.into()),
     };
     print_plan(&lab::plan(release, &programs, false).map_err(Error::from)?)
 }

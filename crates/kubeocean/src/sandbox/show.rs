@@ -11,7 +11,7 @@ use kubeocean_sandbox::state::{ClusterState, Phase, SandboxState};
 use serde::Serialize;
 
 use crate::cli::Output;
-use crate::terminal::{mebibytes, table};
+use crate::terminal::{mebibytes, note, table};
 
 /// A paused API server answers nothing: status must not wait for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -23,6 +23,7 @@ struct Report {
     #[serde(flatten)]
     state: SandboxState,
     resident_ki_b: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     health: Vec<Health>,
 }
 
@@ -74,8 +75,11 @@ pub(crate) async fn status(name: &str, output: Option<Output>) -> anyhow::Result
     let health =
         futures::future::join_all(state.clusters.iter().map(|cluster| health(&state, cluster))).await;
     let total = state.clusters.iter().map(resident).sum();
+    let well = health.iter().all(|cluster| cluster.ready && cluster.dead_programs.is_empty());
+    let verdict = if well { Ok(()) } else { Err(crate::exit::Silent(1).into()) };
     if let Some(output) = output {
-        return print(output, &[Report { resident_ki_b: total, health, state }], true);
+        print(output, &[Report { resident_ki_b: total, health, state }], true)?;
+        return verdict;
     }
     let rows: Vec<_> = state
         .clusters
@@ -113,7 +117,7 @@ pub(crate) async fn status(name: &str, output: Option<Output>) -> anyhow::Result
             writeln!(out, "  kubeocean sandbox logs {name} {} {program}", health.cluster)?;
         }
     }
-    Ok(())
+    verdict
 }
 
 pub(crate) fn list(only: Option<&str>, output: Option<Output>) -> anyhow::Result<()> {
@@ -121,7 +125,12 @@ pub(crate) fn list(only: Option<&str>, output: Option<Output>) -> anyhow::Result
         Some(name) => vec![registry::find(name)?],
         None => registry::list()?,
     };
-    entries.retain(|entry| entry.state.is_some());
+    for entry in &entries {
+        if let Some(problem) = &entry.problem {
+            note(&format!("{}: dead, and what it left cannot be removed: {problem}", entry.name));
+        }
+    }
+    entries.retain(|entry| entry.problem.is_none());
     let states: Vec<_> = entries.into_iter().filter_map(|entry| entry.state).collect();
     if let Some(output) = output {
         let reports: Vec<_> = states
@@ -135,7 +144,7 @@ pub(crate) fn list(only: Option<&str>, output: Option<Output>) -> anyhow::Result
         return print(output, &reports, false);
     }
     if states.is_empty() {
-        eprintln!("No sandbox is up. `kubeocean sandbox up` starts one.");
+        note("No sandbox is up. `kubeocean sandbox up` starts one.");
         return Ok(());
     }
     let rows: Vec<_> = states

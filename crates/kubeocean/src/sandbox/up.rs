@@ -9,7 +9,8 @@ use anyhow::{Context as _, bail};
 use kubeocean_sandbox::{Error, NodeSize, Sandbox, Spec, registry};
 
 use crate::exit::Interrupted;
-use crate::terminal::ProgressLines;
+use crate::interrupt::Interrupt;
+use crate::terminal::{ProgressLines, note};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -117,51 +118,38 @@ impl Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
     if args.detach {
-        return detach(&args).await;
+        return detach(&args, &interrupt).await;
     }
-    let sandbox = start(args.spec()).await?;
+    let sandbox = start(args.spec(), &interrupt).await?;
     if args.stay_behind {
         // Whoever started us waits for the end of our standard output.
         become_silent(sandbox.directory())?;
     } else {
         summary(&args.name)?;
-        eprintln!("\nRunning. Ctrl-C ends it and removes everything.");
+        note("\nRunning. Ctrl-C ends it and removes everything.");
     }
-    let outcome = until_end(&sandbox, args.ttl).await;
+    let outcome = until_end(&sandbox, args.ttl, &interrupt).await;
     if !args.stay_behind {
-        eprintln!("\nEnding {} …", args.name);
+        note(&format!("\nEnding {} …", args.name));
     }
     sandbox.stop().await?;
     outcome
 }
 
-/// Starts a sandbox with progress on standard error. A signal meanwhile ends it again.
-pub(crate) async fn start(spec: Spec) -> anyhow::Result<Sandbox> {
+/// Starts a sandbox with progress on standard error. An interrupt meanwhile ends it again.
+pub(crate) async fn start(spec: Spec, interrupt: &Interrupt) -> anyhow::Result<Sandbox> {
     let mut lines = ProgressLines::new();
     let report = Box::new(move |progress: kubeocean_sandbox::Progress<'_>| lines.show(&progress));
-    let interrupted = signal()?;
-    match Sandbox::start_with(spec, report, interrupted).await {
+    match Sandbox::start_with(spec, report, interrupt.wait()).await {
         Err(Error::GivenUp) => Err(Interrupted.into()),
         other => Ok(other?),
     }
 }
 
-/// Completes when someone wants us to end: Ctrl-C, `kill`, or a terminal that closes.
-pub(crate) fn signal() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        tokio::select! { _ = interrupt.recv() => (), _ = terminate.recv() => (), _ = hangup.recv() => () }
-    })
-}
-
 /// Waits for a signal or the end of its time, and says so when a program dies meanwhile.
-async fn until_end(sandbox: &Sandbox, ttl: Option<Duration>) -> anyhow::Result<()> {
-    let end = signal()?;
-    tokio::pin!(end);
+async fn until_end(sandbox: &Sandbox, ttl: Option<Duration>, interrupt: &Interrupt) -> anyhow::Result<()> {
     let time_is_up = async {
         match ttl {
             Some(ttl) => tokio::time::sleep(ttl).await,
@@ -172,13 +160,13 @@ async fn until_end(sandbox: &Sandbox, ttl: Option<Duration>) -> anyhow::Result<(
     let mut told = Vec::new();
     loop {
         tokio::select! {
-            () = &mut end => return Ok(()),
+            () = interrupt.wait() => return Ok(()),
             () = &mut time_is_up => return Ok(()),
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
         for death in sandbox.died().await? {
             if !told.contains(&death) {
-                eprintln!("{death}");
+                note(&death);
                 told.push(death);
             }
         }
@@ -209,7 +197,7 @@ fn summary(name: &str) -> anyhow::Result<()> {
 }
 
 /// Starts ourselves again in a session of our own, and returns when that one is ready.
-async fn detach(args: &Args) -> anyhow::Result<()> {
+async fn detach(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {
     let myself = std::env::current_exe().context("finding our own executable")?;
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
     let mut child = Command::new("setsid")
@@ -224,7 +212,7 @@ async fn detach(args: &Args) -> anyhow::Result<()> {
     let ended = tokio::task::spawn_blocking(move || output.read_to_end(&mut Vec::new()));
     let interrupted = tokio::select! {
         _ = ended => false,
-        () = signal()? => true,
+        () = interrupt.wait() => true,
     };
     if interrupted {
         let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
@@ -238,7 +226,7 @@ async fn detach(args: &Args) -> anyhow::Result<()> {
         .is_ok_and(|entry| entry.state.is_some_and(|state| state.supervisor.pid == child.id()))
     {
         summary(&args.name)?;
-        println!("  kubeocean sandbox down {}", args.name);
+        writeln!(std::io::stdout(), "  kubeocean sandbox down {}", args.name)?;
         return Ok(());
     }
     // It has said why; its code is ours.

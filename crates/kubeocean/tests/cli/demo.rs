@@ -1,6 +1,6 @@
 //! The demo, as `make demo ARGS=--once` runs it.
 
-use crate::support::{answer, is_root, kubeocean, script};
+use crate::support::{answer, kubeocean, real_nodes, script};
 
 #[test]
 fn every_step_works_with_simulated_nodes() {
@@ -12,11 +12,7 @@ fn every_step_works_with_simulated_nodes() {
 
 #[test]
 fn every_step_works_with_real_nodes() {
-    assert!(
-        is_root() || std::env::var_os("KUBEOCEAN_WITHOUT_REAL_NODES").is_some(),
-        "real nodes need root: use sudo, or set KUBEOCEAN_WITHOUT_REAL_NODES=1 to leave this out"
-    );
-    if !is_root() {
+    if !real_nodes() {
         return;
     }
     let answer = answer(kubeocean(["demo", "--once"]));
@@ -26,6 +22,21 @@ fn every_step_works_with_real_nodes() {
         "{}",
         answer.out
     );
+}
+
+#[test]
+fn a_refusal_for_another_reason_is_not_taken_for_the_right_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let found = crate::support::succeed(["sandbox", "build", "kubectl", "--dry-run"]);
+    let real = found.split_whitespace().nth(1).unwrap();
+    let text = format!("case \"$*\" in *apply*) echo out of order >&2; exit 1;; esac\nexec {real} \"$@\"");
+    script(&directory.path().join("kubectl"), &text);
+    let mut command = kubeocean(["demo", "--once", "--simulated"]);
+    command.env("KUBEOCEAN_LAB_BIN", directory.path());
+    let answer = answer(command);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    assert!(answer.err.contains("step 2, sending a policy with a mistake"), "{}", answer.err);
+    assert!(answer.err.contains("out of order"), "{}", answer.err);
 }
 
 #[test]

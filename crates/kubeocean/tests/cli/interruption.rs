@@ -78,6 +78,40 @@ fn while_it_runs_is_the_normal_end() {
     assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
 }
 
+#[test]
+fn in_the_very_moment_in_which_it_is_ready() {
+    for _ in 0..3 {
+        let name = unique_name();
+        let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
+        up.wait_for("control plane ready");
+        up.signal(Signal::INT);
+        assert_interrupted(up, &name);
+    }
+}
+
+#[test]
+fn while_a_real_node_starts() {
+    if !crate::support::real_nodes() {
+        return;
+    }
+    let name = unique_name();
+    let up = Running::start(kubeocean([
+        "sandbox",
+        "up",
+        &name,
+        "--workers",
+        "1",
+        "--sim-nodes",
+        "0",
+        "--real-nodes",
+        "1",
+    ]));
+    let log = kubeocean_sandbox::sandboxes().join(&name).join("worker-1/logs/real-1.containerd.log");
+    eventually("the container runtime", || log.metadata());
+    up.signal(Signal::INT);
+    assert_interrupted(up, &name);
+}
+
 fn assert_interrupted(up: Running, name: &str) {
     let (status, said) = up.end();
     // A cluster that became ready in the same moment is ended as one that runs.

@@ -59,24 +59,54 @@ fn a_wrong_version_in_a_directory_that_was_named_is_an_error() {
     assert!(answer.err.contains(fix), "{}", answer.err);
 }
 
-#[test]
-fn a_corrupt_program_in_the_cache_is_noticed_and_would_be_built_again() {
+/// A cache with one program, copied from the real one and then damaged.
+fn damaged_cache(damage: impl FnOnce(Vec<u8>) -> Vec<u8>) -> tempfile::TempDir {
     let found = succeed(["sandbox", "build", "etcd", "--dry-run"]);
+    assert!(
+        found.contains("(cache)"),
+        "another etcd is preferred to the cache's, take it out of PATH: {found}"
+    );
     let etcd = Path::new(found.split_whitespace().nth(1).unwrap());
-    if !found.contains("(cache)") {
-        return; // Someone provides it by other means: there is nothing of ours to be corrupt.
-    }
     let home = tempfile::tempdir().unwrap();
     let copy = home.path().join("kubeocean/lab").join(etcd.parent().unwrap().file_name().unwrap());
     std::fs::create_dir_all(&copy).unwrap();
     std::fs::copy(etcd.with_extension("json"), copy.join("etcd.json")).unwrap();
-    std::fs::write(copy.join("etcd"), "truncated").unwrap();
+    std::fs::write(copy.join("etcd"), damage(std::fs::read(etcd).unwrap())).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(copy.join("etcd"), executable).unwrap();
+    home
+}
+
+#[test]
+fn a_truncated_program_in_the_cache_would_be_built_again() {
+    let home = damaged_cache(|_| b"truncated".to_vec());
     let mut command = kubeocean(["sandbox", "build", "etcd", "--dry-run"]);
     command.env("XDG_CACHE_HOME", home.path());
     let answer = answer(command);
     assert_eq!(answer.code, Some(0), "{}", answer.err);
     assert!(answer.out.contains("has 9 bytes instead of"), "{}", answer.out);
     assert!(answer.out.contains("would be built"), "{}", answer.out);
+}
+
+#[test]
+fn a_damaged_program_of_the_right_size_is_removed_when_it_does_not_start() {
+    let home = damaged_cache(|bytes| vec![b'#'; bytes.len()]);
+    // The others come from where they are.
+    let found = succeed(["sandbox", "build", "--dry-run"]);
+    let programs = tempfile::tempdir().unwrap();
+    for line in found.lines().filter(|line| !line.starts_with("not used:") && !line.starts_with("etcd ")) {
+        let mut words = line.split_whitespace();
+        let (name, path) = (words.next().unwrap(), words.next().unwrap());
+        std::os::unix::fs::symlink(path, programs.path().join(name)).unwrap();
+    }
+    let name = crate::support::unique_name();
+    let mut command = kubeocean(["sandbox", "up", &name, "--workers", "0"]);
+    command.env("XDG_CACHE_HOME", home.path()).env("KUBEOCEAN_LAB_BIN", programs.path());
+    let answer = answer(command);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    assert!(answer.err.contains("has another content than when it was built"), "{}", answer.err);
+    assert!(answer.err.contains("run the command again, and it is built anew"), "{}", answer.err);
+    assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
 }
 
 /// A toolchain that builds anything as soon as the file `go-on` exists, and counts how often it was asked.

@@ -3,7 +3,9 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Running, eventually, kubeocean, nothing_left_of, read, run, succeed, unique_name};
+use crate::support::{
+    Running, answer, eventually, kubeocean, nothing_left_of, read, real_nodes, run, succeed, unique_name,
+};
 
 #[test]
 fn a_detached_sandbox_is_shown_used_and_ended() {
@@ -81,9 +83,13 @@ fn a_detached_sandbox_is_shown_used_and_ended() {
     let pid = i32::try_from(scheduler.unwrap()["pid"].as_i64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     eventually("the death of the scheduler in the status", || {
-        let status = succeed(["sandbox", "status", &name]);
+        let answer = run(["sandbox", "status", &name]);
+        let status = answer.out;
         let told = status.contains("worker-1: not running: kube-scheduler");
-        if told && status.contains(&format!("kubeocean sandbox logs {name} worker-1 kube-scheduler")) {
+        if told
+            && answer.code == Some(1)
+            && status.contains(&format!("kubeocean sandbox logs {name} worker-1 kube-scheduler"))
+        {
             Ok(())
         } else {
             Err(status)
@@ -141,6 +147,99 @@ fn what_a_killed_supervisor_and_a_killed_janitor_leave_is_removed_by_the_next_li
     assert!(!left.is_empty(), "without anyone to remove it, the directory stays");
     succeed(["sandbox", "list"]);
     assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
+}
+
+#[test]
+fn a_supervisor_with_real_nodes_that_is_killed_leaves_nothing() {
+    if !real_nodes() {
+        return;
+    }
+    let name = unique_name();
+    let mut up = Running::start(kubeocean([
+        "sandbox",
+        "up",
+        &name,
+        "--workers",
+        "1",
+        "--sim-nodes",
+        "0",
+        "--real-nodes",
+        "1",
+    ]));
+    up.wait_for("Running.");
+    let pod = [
+        "run",
+        "left-alone",
+        "--image=kubeocean.local/busybox:lab",
+        "--",
+        "sh",
+        "-c",
+        "setsid sleep 1000 & exec sleep 1000",
+    ];
+    let mut command = kubeocean(["sandbox", "kubectl", &name, "worker-1"]);
+    command.args(pod);
+    assert!(command.status().unwrap().success());
+    succeed([
+        "sandbox",
+        "kubectl",
+        &name,
+        "worker-1",
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=120s",
+        "pod/left-alone",
+    ]);
+    assert!(
+        kubeocean_sandbox::leftovers(&name).iter().any(|thing| thing.contains("sleep 1000")),
+        "the container is seen"
+    );
+    up.signal(Signal::KILL);
+    up.end();
+    nothing_left_of(&name);
+}
+
+#[test]
+fn what_is_not_a_sandbox_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let photos = root.path().join("photos");
+    std::fs::create_dir_all(photos.join("2020")).unwrap();
+    std::fs::write(root.path().join("letter"), "dear").unwrap();
+    for args in
+        [vec!["sandbox", "list"], vec!["sandbox", "status", "photos"], vec!["sandbox", "down", "photos"]]
+    {
+        let mut command = kubeocean(&args);
+        command.env("KUBEOCEAN_SANDBOX_DIR", root.path());
+        answer(command);
+        assert!(photos.join("2020").is_dir(), "{args:?} took the photos");
+        assert_eq!(std::fs::read_dir(&photos).unwrap().count(), 1, "{args:?} put something there");
+    }
+    for name in ["photos", "letter"] {
+        let mut command = kubeocean(["sandbox", "up", name]);
+        command.env("KUBEOCEAN_SANDBOX_DIR", root.path());
+        let refused = answer(command);
+        assert_eq!(refused.code, Some(4), "{}", refused.err);
+        assert!(refused.err.contains("is there and is not a sandbox"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn without_its_janitor_a_sandbox_goes_all_the_same() {
+    let name = unique_name();
+    succeed(["sandbox", "up", &name, "--workers", "0", "--detach", "--ttl", "10m"]);
+    let _end = EndAlways(&name);
+    kill_process(janitor_of(&name), Signal::KILL).unwrap();
+    succeed(["sandbox", "down", &name]);
+    assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
+}
+
+#[test]
+fn a_sandbox_whose_directory_was_deleted_ends_by_itself() {
+    let name = unique_name();
+    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
+    up.wait_for("Running.");
+    std::fs::remove_dir_all(kubeocean_sandbox::sandboxes().join(&name)).unwrap();
+    up.end();
+    nothing_left_of(&name);
 }
 
 fn janitor_of(name: &str) -> Pid {

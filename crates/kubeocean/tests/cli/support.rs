@@ -1,7 +1,7 @@
 //! Running `kubeocean` and looking at what it does.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -144,4 +144,21 @@ pub(crate) fn read(path: &Path) -> String {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whether tests of real nodes are to run: they need root, and whoever has none says so.
+pub(crate) fn real_nodes() -> bool {
+    if std::env::var_os("KUBEOCEAN_WITHOUT_REAL_NODES").is_none() {
+        assert!(
+            is_root(),
+            "real nodes need root: use sudo, or set KUBEOCEAN_WITHOUT_REAL_NODES=1 to leave them out"
+        );
+        return true;
+    }
+    // Not captured, as what `eprintln!` says would be.
+    let _ = writeln!(
+        std::io::stderr(),
+        "NOT RUN, because KUBEOCEAN_WITHOUT_REAL_NODES is set: a test that needs root"
+    );
+    false
 }

@@ -11,7 +11,7 @@ fn help_names_every_command_and_the_exit_codes() {
         assert!(help.contains(word), "{word} is not in:\n{help}");
     }
     let help = succeed(["sandbox", "--help"]);
-    for word in ["up", "status", "down", "list", "kubeconfig", "logs", "doctor", "build"] {
+    for word in ["up", "status", "down", "list", "kubeconfig", "kubectl", "logs", "doctor", "build"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(word)), "{word} is not in:\n{help}");
     }
 }
@@ -59,6 +59,16 @@ fn shells_get_their_completions() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(succeed(["completions", shell]).contains("kubeocean"), "{shell}");
     }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let binary = env!("CARGO_BIN_EXE_kubeocean");
+    let script =
+        format!("set -o pipefail; {binary} crds | true; {binary} sandbox doctor | true; {binary} --help >&-");
+    let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("panicked"), "{said}");
 }
 
 #[test]

@@ -13,8 +13,10 @@ use super::locate::{Found, Rejected, locate};
 use super::{LabError, Toolset, cache_root};
 use crate::process::last_lines;
 
-/// Module downloads, build cache and programs take about 5 GiB when all is built from nothing.
-const BUILD_NEEDS_MIB: u64 = 6 * 1024;
+/// Module downloads, build cache and programs take about 8 GiB when all nine are built from nothing,
+/// most of it in Go's own caches. Less than this is not worth beginning with.
+const BUILD_NEEDS_MIB: u64 = 1024;
+const PER_PROGRAM_MIB: u64 = 512;
 
 /// How often a long build says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -94,7 +96,15 @@ pub async fn ensure(
     programs: &[Program],
     report: &mut dyn FnMut(BuildEvent<'_>),
 ) -> Result<Toolset, LabError> {
-    let mut current = plan(release, programs, false)?;
+    let look = async || {
+        let programs = programs.to_vec();
+        // Asking programs for their version may take seconds: whoever waits for us must be able to give up.
+        let looked = tokio::task::spawn_blocking(move || plan(release, &programs, false)).await;
+        looked
+            .map_err(std::io::Error::other)
+            .map_err(LabError::io("looking for programs in", &cache_root()))?
+    };
+    let mut current = look().await?;
     if !current.missing.is_empty() {
         for rejected in &current.rejected {
             report(BuildEvent::PassedOver(rejected));
@@ -102,9 +112,9 @@ pub async fn ensure(
         let go = go_toolchain().ok_or_else(|| no_go(&current))?;
         let _lock = lock(report).await?;
         // Someone else may have built it while we waited.
-        current = plan(release, programs, false)?;
+        current = look().await?;
         build(&go, &current, report).await?;
-        current = plan(release, programs, false)?;
+        current = look().await?;
     }
     let programs = current.present.into_iter().map(|(program, found)| (program, found.path)).collect();
     Ok(Toolset { programs })
@@ -145,7 +155,7 @@ async fn lock(report: &mut dyn FnMut(BuildEvent<'_>)) -> Result<File, LabError> 
 }
 
 async fn build(go: &Path, plan: &BuildPlan, report: &mut dyn FnMut(BuildEvent<'_>)) -> Result<(), LabError> {
-    check_space()?;
+    check_space(plan.missing.len())?;
     let of = plan.missing.len();
     for (index, (program, version)) in plan.missing.iter().copied().enumerate() {
         let number = index + 1;
@@ -159,6 +169,7 @@ async fn build(go: &Path, plan: &BuildPlan, report: &mut dyn FnMut(BuildEvent<'_
                 break;
             }
         }
+        let _ = fs::remove_dir_all(cache_root().join("tmp"));
         let left = plan.missing[number..].iter().map(|(p, _)| *p).collect();
         report(BuildEvent::Built { program, version, number, of, elapsed: started.elapsed(), left });
     }
@@ -177,6 +188,9 @@ impl Job {
         let recipe = program.recipe(release);
         let directory = cache::directory(&recipe);
         let source = lay_out(recipe.module)?;
+        let temporary = cache_root().join("tmp");
+        let _ = fs::remove_dir_all(&temporary);
+        fs::create_dir_all(&temporary).map_err(LabError::io("creating", &temporary))?;
         let output = directory.join(format!(".{program}.new"));
         let log = directory.join(format!("{program}.build.log"));
         let log_file = File::create(&log).map_err(LabError::io("creating", &log))?;
@@ -192,7 +206,14 @@ impl Job {
             .current_dir(&source)
             .env("CGO_ENABLED", "0")
             .env("GOWORK", "off")
+            // Where a killed compiler leaves its files: emptied before each build.
+            .env("GOTMPDIR", &temporary)
+            // For this machine, whatever else is built on it.
             .env_remove("GOFLAGS")
+            .env_remove("GOOS")
+            .env_remove("GOARCH")
+            // A group of its own: `go` and its compilers end together.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(log_file)
             .stderr(errors)
@@ -202,7 +223,7 @@ impl Job {
         Ok(Self { go: child, output, log })
     }
 
-    fn finish(self, program: Program, release: &'static Release, succeeded: bool) -> Result<(), LabError> {
+    fn finish(&self, program: Program, release: &'static Release, succeeded: bool) -> Result<(), LabError> {
         if succeeded {
             cache::install(&self.output, program, &program.recipe(release))?;
             // The log of a success is of no use to anyone; failing to remove it harms nobody.
@@ -221,6 +242,17 @@ impl Job {
     }
 }
 
+impl Drop for Job {
+    /// Given up: the compilers that `go` has started would otherwise go on without it.
+    fn drop(&mut self) {
+        let group =
+            self.go.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        if let Some(group) = group {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 /// Writes the module's two files where `go` can work in them.
 fn lay_out(module: &Module) -> Result<PathBuf, LabError> {
     let source = cache_root().join(module.directory()).join("src");
@@ -232,11 +264,12 @@ fn lay_out(module: &Module) -> Result<PathBuf, LabError> {
     Ok(source)
 }
 
-fn check_space() -> Result<(), LabError> {
+fn check_space(programs: usize) -> Result<(), LabError> {
     let root = cache_root();
     let free = crate::home::free_mib(&root);
-    if free < BUILD_NEEDS_MIB {
-        return Err(LabError::DiskFull { free, needed: BUILD_NEEDS_MIB, path: root.display().to_string() });
+    let needed = BUILD_NEEDS_MIB + PER_PROGRAM_MIB * programs as u64;
+    if free < needed {
+        return Err(LabError::DiskFull { free, needed, path: root.display().to_string() });
     }
     Ok(())
 }

@@ -100,7 +100,10 @@ pub(super) fn locate(program: Program, release: &'static Release, depth: Depth) 
     match cache::look_up(program, release, depth) {
         Entry::Good(path) => search.found = Some(Found { path, origin: Origin::Cache }),
         Entry::Absent => {}
-        Entry::Corrupt(why) => search.rejected.push(Rejected { path: cache::cache_root(), why }),
+        Entry::Corrupt(why) => {
+            let path = cache::directory(&program.recipe(release)).join(program.name());
+            search.rejected.push(Rejected { path, why });
+        }
     }
     Ok(search)
 }

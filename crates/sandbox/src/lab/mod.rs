@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use build::{BuildEvent, BuildPlan, ensure, plan};
-pub use cache::cache_root;
 pub(crate) use cache::hex;
+pub use cache::{cache_root, remove_corrupt};
 pub use catalog::{KUBERNETES, Program, Release, release};
 pub use locate::{Found, Origin, Rejected};
 

@@ -15,9 +15,9 @@ pub(super) struct Groups {
     pub(super) hierarchy: &'static str,
     /// v1: the controllers of each hierarchy, as mount options.
     pub(super) controllers: Vec<String>,
-    /// Files that the machine's first process writes its id to.
+    /// Files that a process writes its id to before it takes the group for its root.
     pub(super) join_machine: Vec<PathBuf>,
-    /// Files that the machine's programs write theirs to.
+    /// Files that the machine's processes write theirs to.
     pub(super) join_program: Vec<PathBuf>,
 }
 
@@ -26,6 +26,8 @@ pub(super) fn create(identity: &str, node: &str) -> Result<Groups, Error> {
     let path = Path::new("kubeocean").join(identity).join(node);
     if Path::new(ROOT).join("cgroup.controllers").exists() {
         let group = create_v2(&path)?;
+        // Where controllers are handed down, no process may be: all of them live one level below.
+        make(&group.join("programs"))?;
         return Ok(Groups {
             hierarchy: "v2",
             controllers: Vec::new(),

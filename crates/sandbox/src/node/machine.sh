@@ -24,10 +24,8 @@ umount -n -l -R /sys
 mount -n -t sysfs sysfs /sys
 if [ "$hierarchy" = v2 ]; then
     mount -n -t cgroup2 cgroup2 /sys/fs/cgroup
-    mkdir -p /sys/fs/cgroup/programs
-    echo $$ >/sys/fs/cgroup/programs/cgroup.procs
     for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
-        echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control || true
+        echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control || echo "without controller $controller" >&2
     done
 else
     mount -n -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup

@@ -99,12 +99,14 @@ impl Node {
 
     /// The machine: namespaces, and a first process that holds them.
     pub(crate) fn machine(&self, cluster: &ControlPlane) -> Launch {
+        // The control group becomes the root of what the machine sees; then its processes move below it.
         let mut command = join_and_run(&self.groups.join_machine);
+        command.extend(["unshare", "--cgroup"].map(OsString::from));
+        command.extend(join_and_run(&self.groups.join_program));
         command.extend(
-            ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL"]
-                .map(OsString::from),
+            ["unshare", "--mount", "--propagation", "private", "--net", "--uts", "--ipc"].map(OsString::from),
         );
-        command.extend(["--net", "--cgroup", "--uts", "--ipc", "--mount-proc"].map(OsString::from));
+        command.extend(["--pid", "--mount-proc", "--fork", "--kill-child=KILL"].map(OsString::from));
         command.extend(["sh", "-c", MACHINE, "machine"].map(OsString::from));
         command.push(self.directory.clone().into());
         command.extend([&self.name, self.groups.hierarchy].map(OsString::from));
