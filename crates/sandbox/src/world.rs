@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::select_all;
@@ -171,21 +172,34 @@ impl World {
         self.with(cluster, program, |_| ())?;
         let Some(mut process) = self.processes.borrow_mut().remove(&key) else { return Ok(()) };
         process.expected_down = true;
-        // A machine takes the programs of its node along.
-        if let Some(node) = program.strip_suffix(".machine") {
-            let prefix = format!("{node}.");
-            let mut processes = self.processes.borrow_mut();
-            let of_node =
-                processes.iter_mut().filter(|((of, name), _)| of == cluster && name.starts_with(&prefix));
-            of_node.for_each(|(_, process)| process.expected_down = true);
-        }
+        let along = self.taken_along(cluster, program);
         if asked {
             process.stop(PATIENCE).await;
         } else {
             process.kill().await;
         }
+        futures::future::join_all(along).await;
         self.processes.borrow_mut().insert(key, process);
         self.write_state()
+    }
+
+    /// A machine takes the programs of its node along: none of them dies by accident then. Returns their ends.
+    fn taken_along(
+        &self,
+        cluster: &str,
+        program: &str,
+    ) -> Vec<impl Future<Output = Option<ExitStatus>> + use<>> {
+        let Some(node) = program.strip_suffix(".machine") else { return Vec::new() };
+        let prefix = format!("{node}.");
+        let mut processes = self.processes.borrow_mut();
+        let of_node =
+            processes.iter_mut().filter(|((of, name), _)| of == cluster && name.starts_with(&prefix));
+        of_node
+            .map(|(_, process)| {
+                process.expected_down = true;
+                process.exited()
+            })
+            .collect()
     }
 
     /// Programs that ended without being asked to.

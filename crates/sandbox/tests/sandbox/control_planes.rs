@@ -53,7 +53,7 @@ async fn strangers_are_refused_and_rbac_is_on() {
     std::fs::write(file.path(), crossed).unwrap();
     let path = file.path().to_str().unwrap();
     let refusal = kubectl(cluster, &["--kubeconfig", path, "get", "ns"]).await.unwrap_err();
-    assert!(refusal.contains("the server has asked for the client to provide credentials"), "{refusal}");
+    assert!(refusal.contains("Unauthorized"), "{refusal}");
 }
 
 #[tokio::test]
