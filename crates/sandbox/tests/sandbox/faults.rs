@@ -121,6 +121,23 @@ async fn a_port_that_is_taken_is_not_insisted_on() {
 }
 
 #[tokio::test]
+async fn flags_of_a_spec_reach_their_program() {
+    let manager = "kube-controller-manager";
+    let spec = Spec::new().computing_nodes(1, 0);
+    let spec = spec.extra_arg("computing", manager, "--allocate-node-cidrs=true");
+    let spec = spec.extra_arg("computing", manager, "--cluster-cidr=10.0.0.0/16");
+    let sandbox = Sandbox::start(spec).await.unwrap();
+    let client = sandbox.cluster("computing").unwrap().client().await.unwrap();
+    let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(client);
+    eventually("a range of pod addresses for the node", async || {
+        let range = nodes.get("sim-1").await.unwrap().spec.unwrap().pod_cidr;
+        range.filter(|range| range.starts_with("10.0.")).ok_or("none yet")
+    })
+    .await;
+    sandbox.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_start_is_told_with_its_last_words() {
     let spec = Spec::new().extra_arg("computing", "kube-scheduler", "--no-such-flag");
     let spec = spec.extra_arg("computing", "kube-apiserver", "--also-no-such-flag");
