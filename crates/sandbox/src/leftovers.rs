@@ -9,12 +9,16 @@ use crate::net::orphaned_routes;
 /// Everything on this machine that belongs to the sandbox `name`: processes, mounts, interfaces,
 /// control groups, its directory, and routes of sandboxes that are gone. Empty when it is down.
 pub fn leftovers(name: &str) -> Vec<String> {
-    let root = crate::home::sandboxes();
+    leftovers_in(&crate::home::sandboxes(), name)
+}
+
+/// The same for a sandbox that was started with this `KUBEOCEAN_SANDBOX_DIR`.
+pub fn leftovers_in(root: &Path, name: &str) -> Vec<String> {
     let directory = root.join(name);
-    let identity = format!("{}.{name}.", registry_tag(&root));
+    let identity = format!("{}.{name}.", registry_tag(root));
     let mut found = processes(&directory, &identity);
     let finished = root.join(format!(".gone-{identity}"));
-    let remains = entries(&root).into_iter().filter(|path| {
+    let remains = entries(root).into_iter().filter(|path| {
         path.as_os_str().as_encoded_bytes().starts_with(finished.as_os_str().as_encoded_bytes())
     });
     found.extend(remains.map(|path| format!("directory {}", path.display())));
@@ -39,7 +43,7 @@ pub fn leftovers(name: &str) -> Vec<String> {
         }
     }
     found.extend(
-        orphaned_routes(&root).into_iter().map(|(range, metric)| format!("route {range} metric {metric}")),
+        orphaned_routes(root).into_iter().map(|(range, metric)| format!("route {range} metric {metric}")),
     );
     found
 }

@@ -51,7 +51,7 @@ pub use error::{Error, ErrorKind};
 pub use handle::{Cluster, ProgramHandle, Sandbox};
 pub use home::sandboxes;
 pub use image::BUSYBOX_IMAGE;
-pub use leftovers::leftovers;
+pub use leftovers::{leftovers, leftovers_in};
 pub use link::Link;
 pub use progress::{Progress, Report};
 pub use spec::{COMPUTING, ClusterSpec, NodeSize, Spec};
