@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, io_error};
-use crate::identity::Identity;
+use crate::identity::{Identity, registry_tag};
 use crate::state::{ProcessRef, SandboxState};
 use crate::{home, janitor, net};
 
@@ -117,6 +117,11 @@ pub fn list() -> Result<Vec<Entry>, Error> {
                 Err(error) => Some(error.to_string()),
             },
             Ownership::Live if !temporary && !janitor::is_at_work(&directory) => None,
+            Ownership::Foreign if is_remainder(&root, &directory, &name) => {
+                // Someone else may be removing it too.
+                let _ = fs::remove_dir_all(&directory);
+                continue;
+            }
             _ => continue,
         };
         let supervisor = Identity::of(&directory).and_then(|identity| identity.owner());
@@ -175,6 +180,18 @@ fn ownership(directory: &Path) -> Ownership {
     }
     // A janitor may have removed the directory between our open and our lock.
     if is_same(&file, &path) { Ownership::Stale(file) } else { Ownership::Gone }
+}
+
+/// A directory that never got its identity, or has lost it already: its maker or its remover was killed
+/// in between. The name, which only we give, and the owner tell. The caller holds the registry's lock, so
+/// nobody is just making one.
+fn is_remainder(root: &Path, directory: &Path, name: &str) -> bool {
+    let tag = registry_tag(root);
+    let named = [UNFINISHED, FINISHED].iter().any(|prefix| name.starts_with(&format!("{prefix}{tag}.")));
+    let us = rustix::process::geteuid().as_raw();
+    named
+        && fs::symlink_metadata(directory).is_ok_and(|itself| itself.is_dir() && itself.uid() == us)
+        && !directory.join("identity").exists()
 }
 
 /// Whether `path` still leads to the open file.

@@ -152,7 +152,12 @@ fn what_a_killed_supervisor_and_a_killed_janitor_leave_is_removed_by_the_next_li
         if left.iter().any(|thing| thing.starts_with("process")) { Err(left) } else { Ok(left) }
     });
     assert!(!left.is_empty(), "without anyone to remove it, the directory stays");
+    // And what was killed while it removed a directory: no identity any more, but the name tells.
+    let tag = std::fs::read_to_string(root.path().join(&name).join("identity")).unwrap();
+    let half_gone = root.path().join(format!(".gone-{}.old.1-2-3", tag.split('.').next().unwrap()));
+    std::fs::create_dir_all(half_gone.join("worker-1")).unwrap();
     assert_eq!(answer(in_root(&["sandbox", "list"])).code, Some(0));
+    assert!(!half_gone.exists());
     assert_eq!(leftovers_in(root.path(), &name), Vec::<String>::new());
 }
 
