@@ -80,10 +80,8 @@ impl World {
     }
 
     fn lay_out(&mut self) -> Result<(), Error> {
-        for part in ["pids", "kubeconfig"] {
-            let made = self.directory.join(part);
-            fs::create_dir_all(&made).map_err(io_error("creating", &made))?;
-        }
+        let made = self.directory.join("kubeconfig");
+        fs::create_dir_all(&made).map_err(io_error("creating", &made))?;
         self.connect()?;
         if self.network.is_some() {
             image::write_base_images(&self.base_images())?;

@@ -39,7 +39,6 @@ pub(crate) struct ControlPlane {
     tools: Toolset,
     network: Option<Plan>,
     audit: bool,
-    pids: PathBuf,
     kubeconfigs: PathBuf,
     admin: Identity,
 }
@@ -76,7 +75,6 @@ impl ControlPlane {
             tools: setting.tools.clone(),
             network: setting.network,
             audit: setting.audit,
-            pids: setting.directory.join("pids"),
             kubeconfigs: setting.directory.join("kubeconfig"),
             admin,
             authority,
@@ -141,7 +139,6 @@ impl ControlPlane {
             command,
             env: Vec::new(),
             log: self.directory.join("logs").join(format!("{name}.log")),
-            pid_file: self.pids.join(format!("{}.{name}", self.spec.name)),
             wrapped: false,
         }
     }

@@ -59,15 +59,21 @@ impl Identity {
         !there && !self.owner().is_some_and(ProcessRef::is_alive)
     }
 
+    /// Its three parts, if these and nothing else is in it.
+    fn parts(&self) -> Option<[&str; 3]> {
+        self.0.split('.').collect::<Vec<_>>().try_into().ok()
+    }
+
     fn name(&self) -> Option<&str> {
-        let name = self.0.split('.').nth(1)?;
+        let [_, name, _] = self.parts()?;
         crate::spec::check_name(name).is_ok().then_some(name)
     }
 
     /// The process that runs the sandbox.
     pub(crate) fn owner(&self) -> Option<ProcessRef> {
-        let mut numbers = self.0.split('.').nth(2)?.split('-').map(|number| number.parse::<u64>().ok());
-        let (pid, start_time, _number) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let [_, _, owner] = self.parts()?;
+        let numbers: Vec<u64> = owner.split('-').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+        let [pid, start_time, _number] = numbers.try_into().ok()?;
         Some(ProcessRef { pid: u32::try_from(pid).ok()?, start_time })
     }
 
@@ -144,6 +150,8 @@ mod tests {
             ("b", "*".into()),
             ("c", String::new()),
             ("d", format!("{tag}.d.1-2")),
+            ("e", format!("{tag}.e.1-2-3.*")),
+            ("f", format!("{tag}.f.1-2-3/../g")),
         ] {
             assert_eq!(Identity::of(&directory(root.path(), name, &wild)), None, "{wild}");
         }

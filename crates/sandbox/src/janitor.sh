@@ -22,37 +22,20 @@ goodbye=
 if [ "$5" = wait ]; then
     # Returns when the other end is closed. An owner that ends in order says so first.
     goodbye=$(cat)
-    if is_ours; then
-        : >"$directory/closing"
+    # (A redirection that fails ends a shell if it is that of a special built-in, as `:` and `exec` are:
+    # on a full disk, or when the directory goes in this moment, we must go on all the same.)
+    if is_ours && true >"$directory/closing" 2>/dev/null && true >>"$directory/lock"; then
         # The owner's lock goes with the owner or is given up by it. From then on the directory is ours.
-        exec 9>>"$directory/lock"
+        exec 9<"$directory/lock"
         flock 9
     fi
 fi
 
-# "PID START-TIME" per file: a number that another process has got meanwhile has another start time.
-still_running() {
-    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
-    stat=${stat##*) }
-    # shellcheck disable=SC2086
-    set -- "$2" $stat
-    [ "$2" != Z ] && [ "${21}" = "$1" ]
-}
-
 # Kills what is left; fails as long as there was something.
 end_processes() {
     left=0
-    if is_ours; then
-        for file in "$directory"/pids/*; do
-            [ -f "$file" ] || continue
-            read -r pid start <"$file" || continue
-            if still_running "$pid" "$start"; then
-                kill -KILL "$pid" 2>/dev/null
-                left=1
-            fi
-        done
-    fi
     # What was forked by a dying owner, or has made itself independent, has the mark all the same.
+    # (A zombie has no environment any more.)
     for environment in $(grep -lszxF "KUBEOCEAN_SANDBOX=$identity" /proc/[0-9]*/environ 2>/dev/null); do
         pid=${environment#/proc/}
         kill -KILL "${pid%/environ}" 2>/dev/null

@@ -217,12 +217,11 @@ pub(crate) fn remove_orphans(root: &Path) {
         if identity.is_orphaned(root) {
             // Someone else may be faster; then there is nothing left to do.
             let _ = ip(&["link", "delete", &name]);
-            for (range, metric) in
-                orphaned_routes(root).iter().filter(|(_, metric)| *metric == identity.metric())
-            {
-                let _ = ip(&["route", "delete", "unreachable", range, "metric", &metric.to_string()]);
-            }
         }
+    }
+    // A sandbox without its directory ends by itself: its routes go now or a moment later.
+    for (range, metric) in orphaned_routes(root) {
+        let _ = ip(&["route", "delete", "unreachable", &range, "metric", &metric.to_string()]);
     }
 }
 

@@ -29,8 +29,6 @@ pub(crate) struct Launch {
     pub(crate) command: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) log: PathBuf,
-    /// Where its process id is left for whoever has to clean up after a crash of ours.
-    pub(crate) pid_file: PathBuf,
     /// The command is a wrapper that forks the program proper, which is the one to signal.
     pub(crate) wrapped: bool,
 }
@@ -75,7 +73,6 @@ impl Process {
             .ok_or_else(|| Error::Vanished { program: launch.name.clone() })?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())
             .map_err(|errno| io_error("watching", Path::new(&launch.name))(errno.into()))?;
-        leave_pid(&launch.pid_file, pid)?;
         let (sender, state) = watch::channel(State::Running);
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
@@ -149,7 +146,6 @@ impl Process {
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         }
         self.exited().await;
-        let _ = fs::remove_file(&self.launch.pid_file);
     }
 
     /// The error that tells someone why this program is not running.
@@ -170,12 +166,6 @@ impl Process {
 
 fn open_log(path: &Path) -> Result<File, Error> {
     OpenOptions::new().create(true).append(true).open(path).map_err(io_error("opening", path))
-}
-
-fn leave_pid(path: &Path, pid: Pid) -> Result<(), Error> {
-    let id = pid.as_raw_nonzero().get().unsigned_abs();
-    let text = format!("{id} {}\n", start_time(id).unwrap_or_default());
-    fs::write(path, text).map_err(io_error("writing", path))
 }
 
 /// When a process was started, in clock ticks since boot: with it, a process id is unique.

@@ -8,7 +8,7 @@
 //! directory gets its name when it is complete. Whatever else lies beside sandboxes is left alone.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -161,7 +161,7 @@ pub fn has_ended(directory: &Path) -> bool {
 fn lock_registry(root: &Path) -> Result<File, Error> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(io_error("creating", root))?;
     let path = root.join(".lock");
-    let file = File::create(&path).map_err(io_error("creating", &path))?;
+    let file = open_lock(&path).map_err(io_error("opening", &path))?;
     file.lock().map_err(io_error("locking", &path))?;
     Ok(file)
 }
@@ -171,10 +171,11 @@ fn ownership(directory: &Path) -> Ownership {
         return Ownership::Gone;
     }
     if Identity::of(directory).is_none() {
-        return if directory.exists() { Ownership::Foreign } else { Ownership::Gone };
+        let there = fs::symlink_metadata(directory).is_ok();
+        return if there { Ownership::Foreign } else { Ownership::Gone };
     }
     let path = directory.join("lock");
-    let Ok(file) = OpenOptions::new().create(true).append(true).open(&path) else { return Ownership::Gone };
+    let Ok(file) = open_lock(&path) else { return Ownership::Gone };
     if file.try_lock().is_err() {
         return Ownership::Live;
     }
@@ -192,6 +193,12 @@ fn is_remainder(root: &Path, directory: &Path, name: &str) -> bool {
     named
         && fs::symlink_metadata(directory).is_ok_and(|itself| itself.is_dir() && itself.uid() == us)
         && !directory.join("identity").exists()
+}
+
+/// Opens a lock file, or makes it; never what a link there leads to.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    OpenOptions::new().create(true).append(true).custom_flags(no_follow).open(path)
 }
 
 /// Whether `path` still leads to the open file.

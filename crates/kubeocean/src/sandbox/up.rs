@@ -123,19 +123,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         return detach(&args, &interrupt).await;
     }
     let sandbox = start(args.spec(), &interrupt).await?;
-    if args.stay_behind {
-        // Whoever started us waits for the end of our standard output.
-        become_silent(sandbox.directory())?;
-    } else {
-        summary(&args.name)?;
-        note("\nRunning. Ctrl-C ends it and removes everything.");
-    }
-    let outcome = until_end(&sandbox, args.ttl, &interrupt).await;
+    let outcome = stay(&args, &sandbox, &interrupt).await;
     if !args.stay_behind {
         note(&format!("\nEnding {} …", args.name));
     }
     sandbox.stop().await?;
     outcome
+}
+
+/// Says that it is up, and waits until it is not wanted any more.
+async fn stay(args: &Args, sandbox: &Sandbox, interrupt: &Interrupt) -> anyhow::Result<()> {
+    if args.stay_behind {
+        // Whoever started us waits for this word, and for the end of our standard output.
+        writeln!(std::io::stdout(), "{READY}")?;
+        become_silent(sandbox.directory())?;
+    } else {
+        summary(&args.name)?;
+        note("\nRunning. Ctrl-C ends it and removes everything.");
+    }
+    until_end(sandbox, args.ttl, interrupt).await
 }
 
 /// Starts a sandbox with progress on standard error. An interrupt meanwhile ends it again.
@@ -196,6 +202,9 @@ fn summary(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the process that stays behind says to the one that started it.
+const READY: &str = "ready";
+
 /// Starts ourselves again in a session of our own, and returns when that one is ready.
 async fn detach(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {
     let myself = std::env::current_exe().context("finding our own executable")?;
@@ -209,28 +218,36 @@ async fn detach(args: &Args, interrupt: &Interrupt) -> anyhow::Result<()> {
         .spawn()
         .context("starting setsid (Debian package util-linux)")?;
     let mut output = child.stdout.take().context("reading from the detached process")?;
-    let ended = tokio::task::spawn_blocking(move || output.read_to_end(&mut Vec::new()));
+    let said = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        // What cannot be read is not the word that we wait for.
+        let _ = output.read_to_string(&mut text);
+        text
+    });
     let interrupted = tokio::select! {
-        _ = ended => false,
+        said = said => {
+            if said?.contains(READY) {
+                summary(&args.name)?;
+                writeln!(std::io::stdout(), "  kubeocean sandbox down {}", args.name)?;
+                return Ok(());
+            }
+            false
+        }
         () = interrupt.wait() => true,
     };
-    if interrupted {
-        let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    // It failed and has said why; or it is not wanted any more.
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
-        child.wait()?;
-        return Err(Interrupted.into());
-    }
-    if registry::find(&args.name)
-        .is_ok_and(|entry| entry.state.is_some_and(|state| state.supervisor.pid == child.id()))
-    {
-        summary(&args.name)?;
-        writeln!(std::io::stdout(), "  kubeocean sandbox down {}", args.name)?;
-        return Ok(());
-    }
-    // It has said why; its code is ours.
-    match child.wait()?.code() {
+    };
+    match status.code() {
+        Some(_) if interrupted => Err(crate::exit::Silent(130).into()),
         Some(code) => Err(crate::exit::Silent(u8::try_from(code).unwrap_or(1)).into()),
         None => bail!("the detached process was killed while it started {}", args.name),
     }

@@ -22,11 +22,8 @@ fn while_programs_are_built() {
 fn while_the_first_programs_start() {
     let name = unique_name();
     let up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "0"]));
-    let pids = kubeocean_sandbox::sandboxes().join(&name).join("pids");
-    eventually("the first program", || match std::fs::read_dir(&pids).map(Iterator::count) {
-        Ok(1..) => Ok(()),
-        other => Err(other),
-    });
+    let log = kubeocean_sandbox::sandboxes().join(&name).join("computing/logs/etcd.log");
+    eventually("the first program", || log.metadata());
     up.signal(Signal::INT);
     assert_interrupted(up, &name);
 }

@@ -55,9 +55,9 @@ async fn each_program_can_be_paused_killed_stopped_and_started_again() {
 #[tokio::test]
 async fn a_program_that_dies_by_itself_is_told_with_its_last_words() {
     let sandbox = Sandbox::start(Spec::new()).await.unwrap();
-    let scheduler = sandbox.directory().join("pids/computing.kube-scheduler");
-    let pid = std::fs::read_to_string(scheduler).unwrap();
-    let pid: i32 = pid.split(' ').next().unwrap().parse().unwrap();
+    let state = kubeocean_sandbox::registry::find(sandbox.name()).unwrap().state.unwrap();
+    let scheduler = state.cluster("computing").unwrap().program("kube-scheduler").unwrap();
+    let pid = i32::try_from(scheduler.process.pid).unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let told = eventually("the death of the scheduler", async || {
