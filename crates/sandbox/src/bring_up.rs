@@ -151,8 +151,7 @@ impl World {
         let machines = try_join_all(cluster.nodes.iter().map(|node| self.start_machine(cluster, node)));
         let (client, machines) =
             futures::future::try_join(self.start_control_plane(cluster, &name, &spec), machines).await?;
-        let seconds = began.elapsed();
-        self.say(Progress::ControlPlaneReady { cluster: &name, after: seconds });
+        self.say(Progress::ControlPlaneReady { cluster: &name, after: began.elapsed() });
         let name = name.as_str();
         try_join_all(cluster.nodes.iter().zip(machines).map(|(node, machine)| async move {
             let from = Instant::now();

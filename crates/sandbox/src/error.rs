@@ -108,6 +108,26 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// There is no such cluster; these there are.
+    pub(crate) fn unknown_cluster<'a>(
+        sandbox: &str,
+        cluster: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let known = known.collect::<Vec<_>>().join(", ");
+        Self::UnknownCluster { sandbox: sandbox.to_owned(), cluster: cluster.to_owned(), known }
+    }
+
+    /// There is no such program; these there are.
+    pub(crate) fn unknown_program<'a>(
+        cluster: &str,
+        program: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let known = known.collect::<Vec<_>>().join(", ");
+        Self::UnknownProgram { cluster: cluster.to_owned(), program: program.to_owned(), known }
+    }
+
     /// The group this error belongs to.
     pub fn kind(&self) -> ErrorKind {
         match self {

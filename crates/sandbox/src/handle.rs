@@ -121,11 +121,8 @@ impl Sandbox {
 
     /// The cluster of that name: `computing`, `worker-1`, …
     pub fn cluster(&self, name: &str) -> Result<&Cluster, Error> {
-        self.clusters.iter().find(|cluster| cluster.name() == name).ok_or_else(|| Error::UnknownCluster {
-            sandbox: self.name.clone(),
-            cluster: name.to_owned(),
-            known: self.clusters.iter().map(Cluster::name).collect::<Vec<_>>().join(", "),
-        })
+        let found = self.clusters.iter().find(|cluster| cluster.name() == name);
+        found.ok_or_else(|| Error::unknown_cluster(&self.name, name, self.clusters.iter().map(Cluster::name)))
     }
 
     /// Drops every packet between two clusters: nodes, pods and API servers. For what runs on the host,

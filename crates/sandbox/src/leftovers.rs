@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::identity::registry_tag;
 use crate::net::orphaned_routes;
+use crate::registry::FINISHED;
 
 /// Everything on this machine that belongs to the sandbox `name`: processes, mounts, interfaces,
 /// control groups, its directory, and routes of sandboxes that are gone. Empty when it is down.
@@ -17,7 +18,7 @@ pub fn leftovers_in(root: &Path, name: &str) -> Vec<String> {
     let directory = root.join(name);
     let identity = format!("{}.{name}.", registry_tag(root));
     let mut found = processes(&directory, &identity);
-    let finished = root.join(format!(".gone-{identity}"));
+    let finished = root.join(format!("{FINISHED}{identity}"));
     let remains = entries(root).into_iter().filter(|path| {
         path.as_os_str().as_encoded_bytes().starts_with(finished.as_os_str().as_encoded_bytes())
     });

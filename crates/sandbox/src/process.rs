@@ -47,7 +47,7 @@ pub(crate) struct Process {
     pid: Pid,
     pidfd: OwnedFd,
     state: watch::Receiver<State>,
-    /// Started, stopped or killed on request: an exit is no accident.
+    /// Stopped or killed on request: its exit is no accident.
     pub(crate) expected_down: bool,
 }
 

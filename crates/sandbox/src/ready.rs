@@ -23,10 +23,13 @@ const ALMOST_FULL_MIB: u64 = 64;
 
 /// A client of the cluster, on the runtime that calls.
 pub(crate) async fn client(access: &Access) -> Result<kube::Client, Error> {
-    let text = kubeconfig::render(std::slice::from_ref(access));
-    let cluster = access.name.as_str();
+    client_from(&kubeconfig::render(std::slice::from_ref(access)), &access.name).await
+}
+
+/// A client from a kubeconfig of ours.
+pub(crate) async fn client_from(text: &str, cluster: &str) -> Result<kube::Client, Error> {
     let failed = |source| Error::Kubeconfig { cluster: cluster.to_owned(), source };
-    let parsed = Kubeconfig::from_yaml(&text).map_err(failed)?;
+    let parsed = Kubeconfig::from_yaml(text).map_err(failed)?;
     let mut config =
         kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(failed)?;
     // The proxy variables of the environment are for the world outside.

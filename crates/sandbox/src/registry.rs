@@ -24,7 +24,7 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 const UNFINISHED: &str = ".new-";
 
 /// A directory that a janitor has emptied of everything but files.
-const FINISHED: &str = ".gone-";
+pub(crate) const FINISHED: &str = ".gone-";
 
 /// A name that is ours as long as this lives.
 #[derive(Debug)]
@@ -167,9 +167,6 @@ fn lock_registry(root: &Path) -> Result<File, Error> {
 }
 
 fn ownership(directory: &Path) -> Ownership {
-    if fs::symlink_metadata(directory).is_err() {
-        return Ownership::Gone;
-    }
     if Identity::of(directory).is_none() {
         let there = fs::symlink_metadata(directory).is_ok();
         return if there { Ownership::Foreign } else { Ownership::Gone };

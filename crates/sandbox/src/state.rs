@@ -106,11 +106,16 @@ impl ProgramState {
 impl SandboxState {
     /// The cluster of that name.
     pub fn cluster(&self, name: &str) -> Result<&ClusterState, Error> {
-        self.clusters.iter().find(|cluster| cluster.name == name).ok_or_else(|| Error::UnknownCluster {
-            sandbox: self.name.clone(),
-            cluster: name.to_owned(),
-            known: self.clusters.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", "),
-        })
+        let found = self.clusters.iter().find(|cluster| cluster.name == name);
+        let known = || self.clusters.iter().map(|cluster| cluster.name.as_str());
+        found.ok_or_else(|| Error::unknown_cluster(&self.name, name, known()))
+    }
+
+    /// A client of a cluster, with full access.
+    pub async fn client(&self, cluster: &str) -> Result<kube::Client, Error> {
+        let path = self.kubeconfig(Some(cluster))?;
+        let text = fs::read_to_string(&path).map_err(io_error("reading", &path))?;
+        crate::ready::client_from(&text, cluster).await
     }
 
     /// The kubeconfig of a cluster, or of all of them.
@@ -138,10 +143,8 @@ impl SandboxState {
 impl ClusterState {
     /// The program of that name.
     pub fn program(&self, name: &str) -> Result<&ProgramState, Error> {
-        self.programs.iter().find(|program| program.name == name).ok_or_else(|| Error::UnknownProgram {
-            cluster: self.name.clone(),
-            program: name.to_owned(),
-            known: self.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
-        })
+        let found = self.programs.iter().find(|program| program.name == name);
+        let known = || self.programs.iter().map(|program| program.name.as_str());
+        found.ok_or_else(|| Error::unknown_program(&self.name, name, known()))
     }
 }

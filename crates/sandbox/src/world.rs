@@ -126,15 +126,9 @@ impl World {
     ) -> Result<T, Error> {
         let processes = self.processes.borrow();
         let key = (cluster.to_owned(), program.to_owned());
-        processes.get(&key).map(act).ok_or_else(|| Error::UnknownProgram {
-            cluster: cluster.to_owned(),
-            program: program.to_owned(),
-            known: processes
-                .keys()
-                .filter(|(of, _)| of == cluster)
-                .map(|(_, name)| name.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
+        processes.get(&key).map(act).ok_or_else(|| {
+            let known = processes.keys().filter(|(of, _)| of == cluster).map(|(_, name)| name.as_str());
+            Error::unknown_program(cluster, program, known)
         })
     }
 
@@ -147,17 +141,10 @@ impl World {
     }
 
     pub(crate) fn cluster(&self, name: &str) -> Result<&Running, Error> {
-        self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name).ok_or_else(|| {
-            Error::UnknownCluster {
-                sandbox: self.name.clone(),
-                cluster: name.to_owned(),
-                known: self
-                    .clusters
-                    .iter()
-                    .map(|c| c.plane.borrow().spec.name.clone())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            }
+        let found = self.clusters.iter().find(|cluster| cluster.plane.borrow().spec.name == name);
+        found.ok_or_else(|| {
+            let known = self.spec.clusters.iter().map(|cluster| cluster.name.as_str());
+            Error::unknown_cluster(&self.name, name, known)
         })
     }
 

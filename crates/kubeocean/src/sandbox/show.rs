@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kubeocean_sandbox::registry;
 use kubeocean_sandbox::state::{ClusterState, Phase, SandboxState};
 use serde::Serialize;
@@ -62,10 +61,7 @@ async fn health(state: &SandboxState, cluster: &ClusterState) -> Health {
 }
 
 async fn readyz(state: &SandboxState, cluster: &ClusterState) -> anyhow::Result<()> {
-    let parsed = Kubeconfig::read_from(state.kubeconfig(Some(&cluster.name))?)?;
-    let mut config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
-    config.proxy_url = None;
-    let client = kube::Client::try_from(config)?;
+    let client = state.client(&cluster.name).await?;
     client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Running, eventually, kubeocean, nothing_left_of, script, unique_name};
+use crate::support::{Running, eventually, kubeocean, nothing_left_of, script, unique_name, up};
 
 #[test]
 fn while_programs_are_built() {
@@ -12,49 +12,38 @@ fn while_programs_are_built() {
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.path().display());
     let mut command = kubeocean(["sandbox", "up", &name]);
     command.env("PATH", path).env("XDG_CACHE_HOME", directory.path().join("cache"));
-    let mut up = Running::start(command);
-    up.wait_for("building etcd");
-    up.signal(Signal::INT);
-    assert_interrupted(up, &name);
+    let mut sandbox = Running::start(command);
+    sandbox.wait_for("building etcd");
+    sandbox.signal(Signal::INT);
+    assert_interrupted(sandbox, &name);
 }
 
 #[test]
 fn while_the_first_programs_start() {
     let name = unique_name();
-    let up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "0"]));
+    let sandbox = Running::start(up(&name, "--sim-nodes 0"));
     let log = kubeocean_sandbox::sandboxes().join(&name).join("computing/logs/etcd.log");
     eventually("the first program", || log.metadata());
-    up.signal(Signal::INT);
-    assert_interrupted(up, &name);
+    sandbox.signal(Signal::INT);
+    assert_interrupted(sandbox, &name);
 }
 
 #[test]
 fn while_the_last_clusters_start() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--sim-nodes", "1"]));
-    up.wait_for("control plane ready");
-    up.signal(Signal::TERM);
-    assert_interrupted(up, &name);
+    let mut sandbox = Running::start(up(&name, "--sim-nodes 1"));
+    sandbox.wait_for("control plane ready");
+    sandbox.signal(Signal::TERM);
+    assert_interrupted(sandbox, &name);
 }
 
 #[test]
 fn while_it_is_left_behind() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean([
-        "sandbox",
-        "up",
-        &name,
-        "--workers",
-        "1",
-        "--sim-nodes",
-        "0",
-        "--detach",
-        "--ttl",
-        "10m",
-    ]));
-    up.wait_for("control plane ready");
-    up.signal(Signal::INT);
-    let (status, said) = up.end();
+    let mut sandbox = Running::start(up(&name, "--workers 1 --sim-nodes 0 --detach --ttl 10m"));
+    sandbox.wait_for("control plane ready");
+    sandbox.signal(Signal::INT);
+    let (status, said) = sandbox.end();
     // The last cluster may have been faster than the signal.
     if status.success() {
         crate::support::succeed(["sandbox", "down", &name]);
@@ -67,10 +56,10 @@ fn while_it_is_left_behind() {
 #[test]
 fn while_it_runs_is_the_normal_end() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
-    up.wait_for("Ctrl-C ends it");
-    up.signal(Signal::INT);
-    let (status, said) = up.end();
+    let mut sandbox = Running::start(up(&name, "--workers 0"));
+    sandbox.wait_for("Ctrl-C ends it");
+    sandbox.signal(Signal::INT);
+    let (status, said) = sandbox.end();
     assert_eq!(status.code(), Some(0), "{said}");
     assert_eq!(kubeocean_sandbox::leftovers(&name), Vec::<String>::new());
 }
@@ -79,10 +68,10 @@ fn while_it_runs_is_the_normal_end() {
 fn in_the_very_moment_in_which_it_is_ready() {
     for _ in 0..3 {
         let name = unique_name();
-        let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
-        up.wait_for("control plane ready");
-        up.signal(Signal::INT);
-        assert_interrupted(up, &name);
+        let mut sandbox = Running::start(up(&name, "--workers 0"));
+        sandbox.wait_for("control plane ready");
+        sandbox.signal(Signal::INT);
+        assert_interrupted(sandbox, &name);
     }
 }
 
@@ -92,25 +81,15 @@ fn while_a_real_node_starts() {
         return;
     }
     let name = unique_name();
-    let up = Running::start(kubeocean([
-        "sandbox",
-        "up",
-        &name,
-        "--workers",
-        "1",
-        "--sim-nodes",
-        "0",
-        "--real-nodes",
-        "1",
-    ]));
+    let sandbox = Running::start(up(&name, "--workers 1 --sim-nodes 0 --real-nodes 1"));
     let log = kubeocean_sandbox::sandboxes().join(&name).join("worker-1/logs/real-1.containerd.log");
     eventually("the container runtime", || log.metadata());
-    up.signal(Signal::INT);
-    assert_interrupted(up, &name);
+    sandbox.signal(Signal::INT);
+    assert_interrupted(sandbox, &name);
 }
 
-fn assert_interrupted(up: Running, name: &str) {
-    let (status, said) = up.end();
+fn assert_interrupted(sandbox: Running, name: &str) {
+    let (status, said) = sandbox.end();
     // A cluster that became ready in the same moment is ended as one that runs.
     assert!(matches!(status.code(), Some(130 | 0)), "{status}: {said}");
     if status.code() == Some(130) {

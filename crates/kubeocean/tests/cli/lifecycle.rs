@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{
-    Running, answer, eventually, kubeocean, nothing_left_of, read, real_nodes, run, succeed, unique_name,
+    Running, answer, eventually, kubeocean, nothing_left_of, read, real_nodes, run, succeed, unique_name, up,
 };
 
 #[test]
@@ -124,10 +124,10 @@ fn a_sandbox_whose_time_is_up_ends_by_itself() {
 #[test]
 fn a_killed_supervisor_leaves_nothing() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "1", "--sim-nodes", "1"]));
-    up.wait_for("Running.");
-    up.signal(Signal::KILL);
-    let (status, _) = up.end();
+    let mut sandbox = Running::start(up(&name, "--workers 1 --sim-nodes 1"));
+    sandbox.wait_for("Running.");
+    sandbox.signal(Signal::KILL);
+    let (status, _) = sandbox.end();
     assert!(!status.success());
     nothing_left_of(&name);
 }
@@ -141,12 +141,12 @@ fn what_a_killed_supervisor_and_a_killed_janitor_leave_is_removed_by_the_next_li
         command.env("KUBEOCEAN_SANDBOX_DIR", root.path());
         command
     };
-    let mut up =
+    let mut sandbox =
         Running::start(in_root(&["sandbox", "up", &name, "--workers", "0", "--computing-sim-nodes", "1"]));
-    up.wait_for("Running.");
+    sandbox.wait_for("Running.");
     kill_process(janitor_of(&name), Signal::KILL).unwrap();
-    up.signal(Signal::KILL);
-    up.end();
+    sandbox.signal(Signal::KILL);
+    sandbox.end();
     let left = eventually("programs that died with their parent", || {
         let left = leftovers_in(root.path(), &name);
         if left.iter().any(|thing| thing.starts_with("process")) { Err(left) } else { Ok(left) }
@@ -167,18 +167,8 @@ fn a_supervisor_with_real_nodes_that_is_killed_leaves_nothing() {
         return;
     }
     let name = unique_name();
-    let mut up = Running::start(kubeocean([
-        "sandbox",
-        "up",
-        &name,
-        "--workers",
-        "1",
-        "--sim-nodes",
-        "0",
-        "--real-nodes",
-        "1",
-    ]));
-    up.wait_for("Running.");
+    let mut sandbox = Running::start(up(&name, "--workers 1 --sim-nodes 0 --real-nodes 1"));
+    sandbox.wait_for("Running.");
     let pod = [
         "run",
         "left-alone",
@@ -205,8 +195,8 @@ fn a_supervisor_with_real_nodes_that_is_killed_leaves_nothing() {
         kubeocean_sandbox::leftovers(&name).iter().any(|thing| thing.contains("sleep 1000")),
         "the container is seen"
     );
-    up.signal(Signal::KILL);
-    up.end();
+    sandbox.signal(Signal::KILL);
+    sandbox.end();
     nothing_left_of(&name);
 }
 
@@ -247,10 +237,10 @@ fn without_its_janitor_a_sandbox_goes_all_the_same() {
 #[test]
 fn a_sandbox_whose_directory_was_deleted_ends_by_itself() {
     let name = unique_name();
-    let mut up = Running::start(kubeocean(["sandbox", "up", &name, "--workers", "0"]));
-    up.wait_for("Running.");
+    let mut sandbox = Running::start(up(&name, "--workers 0"));
+    sandbox.wait_for("Running.");
     std::fs::remove_dir_all(kubeocean_sandbox::sandboxes().join(&name)).unwrap();
-    up.end();
+    sandbox.end();
     nothing_left_of(&name);
 }
 

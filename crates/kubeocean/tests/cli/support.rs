@@ -25,6 +25,11 @@ pub(crate) fn kubeocean<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(args: I) -> 
     command
 }
 
+/// `kubeocean sandbox up NAME`, with these flags.
+pub(crate) fn up(name: &str, flags: &str) -> Command {
+    kubeocean(["sandbox", "up", name].into_iter().chain(flags.split_whitespace()))
+}
+
 /// What a command answered.
 #[derive(Debug)]
 pub(crate) struct Answer {

@@ -62,6 +62,13 @@ fn shells_get_their_completions() {
 }
 
 #[test]
+fn make_installs_the_packages_that_the_doctor_names() {
+    let makefile = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Makefile")).unwrap();
+    let line = makefile.lines().find_map(|line| line.strip_prefix("PACKAGES := ")).unwrap();
+    assert_eq!(line, kubeocean_sandbox::doctor::PACKAGES);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let binary = env!("CARGO_BIN_EXE_kubeocean");
     let script =
