@@ -1,0 +1,9 @@
+//! The brain of Kubeocean: what should be, given what is.
+//!
+//! Everything here is a function of its arguments. `now` is an argument; so is the world.
+//!
+//! Deliberately absent: API servers, clocks, tasks, logs. Whoever wants something done takes the
+//! [`action::Action`]s that a plan returns to the crate `cluster`.
+
+pub mod action;
+pub mod key;

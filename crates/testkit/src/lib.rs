@@ -1,0 +1,1 @@
+//! A simulated API server with faults, for tests.
