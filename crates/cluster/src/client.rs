@@ -1,0 +1,423 @@
+//! One cluster: every call to it goes through here.
+//!
+//! A [`Cluster`] outlives its connection. When credentials change, [`Cluster::replace`] puts another
+//! connection beneath it; informers keep what they know, and calls that are under way end on the old one.
+//!
+//! Each call has a deadline, counts against the limit of its cluster, and is measured. None is repeated
+//! here: who asked knows whether asking again is right.
+//!
+//! Deliberately absent: kinds as types, caches, and writing (which is [`apply`](crate::apply)'s).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kubeocean_model::action::Kind;
+use kubeocean_model::key::{Key, OnSide};
+use kubeocean_model::object::Object;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::credentials::{CredentialError, Credentials};
+use crate::error::{CallError, Status};
+use crate::limit::Limiter;
+use crate::metrics::{ClusterLabels, Metrics, RequestDuration, RequestLabels};
+
+/// Between a slow write on a loaded server (seconds) and the minute after which it gives up itself.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One API server takes 600 calls at a time by default (400 reading, 200 writing) for everybody. We take
+/// a sixth of the writing ones.
+const CALLS_AT_A_TIME: usize = 32;
+
+/// A cluster on side `S`. Clones are the same cluster.
+pub struct Cluster<S> {
+    inner: Arc<Inner>,
+    side: PhantomData<fn() -> S>,
+}
+
+struct Inner {
+    name: Arc<str>,
+    upstream: ArcSwap<kube::Client>,
+    /// Counts connections; whoever holds a stream of an older one opens another.
+    connection: watch::Sender<u64>,
+    limiter: Limiter,
+    deadline: Duration,
+    agent: HeaderValue,
+    metrics: Metrics,
+}
+
+/// How a cluster is spoken to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its name in metrics and logs: `virtual`, or the name of the binding.
+    pub name: String,
+    /// Who is asking: `kubeocean-syncer`. The version is added.
+    pub component: String,
+    /// The longest that one call may take, but for watches.
+    pub deadline: Duration,
+    /// The most calls at a time, but for watches and vital ones.
+    pub calls_at_a_time: usize,
+    /// Where it is counted.
+    pub metrics: Metrics,
+}
+
+impl Settings {
+    /// With the usual limits.
+    pub fn new(name: impl Into<String>, component: impl Into<String>, metrics: &Metrics) -> Self {
+        Self {
+            name: name.into(),
+            component: component.into(),
+            deadline: DEADLINE,
+            calls_at_a_time: CALLS_AT_A_TIME,
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+/// Whether a call waits for its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// Within the limit.
+    #[default]
+    Normal,
+    /// Beside the limit: a hold, a node's lease.
+    Vital,
+}
+
+/// A question to an API server, before it is sent.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) content_type: &'static str,
+    pub(crate) accept: &'static str,
+    pub(crate) lane: Lane,
+    /// For metrics.
+    pub(crate) verb: &'static str,
+    pub(crate) resource: Arc<str>,
+}
+
+impl Call {
+    pub(crate) fn read(verb: &'static str, kind: &Kind, path: String) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            body: None,
+            content_type: JSON,
+            accept: JSON,
+            lane: Lane::Normal,
+            verb,
+            resource: Arc::from(&*kind.plural),
+        }
+    }
+}
+
+pub(crate) const JSON: &str = "application/json";
+
+impl<S: OnSide> Cluster<S> {
+    /// A cluster behind these credentials. Nothing is dialled yet.
+    pub fn connect(credentials: Credentials, settings: Settings) -> Result<Self, CredentialError> {
+        Ok(Self::over(credentials.client()?, settings))
+    }
+
+    /// A cluster behind a client that someone else made: a simulated API server, for example.
+    pub fn over(client: kube::Client, settings: Settings) -> Self {
+        let Settings { name, component, deadline, calls_at_a_time, metrics } = settings;
+        let agent = HeaderValue::from_str(&format!("{component}/{}", env!("CARGO_PKG_VERSION")))
+            .unwrap_or(HeaderValue::from_static("kubeocean"));
+        let inner = Inner {
+            name: name.into(),
+            upstream: ArcSwap::from_pointee(client),
+            connection: watch::Sender::new(0),
+            limiter: Limiter::new(calls_at_a_time),
+            deadline,
+            agent,
+            metrics,
+        };
+        Self { inner: Arc::new(inner), side: PhantomData }
+    }
+
+    /// From now on every call goes to these credentials. Calls under way end on the old connection;
+    /// watches move over and go on where they were.
+    pub fn replace(&self, credentials: Credentials) -> Result<(), CredentialError> {
+        self.replace_over(credentials.client()?);
+        Ok(())
+    }
+
+    /// As [`Cluster::replace`], with a client that someone else made.
+    pub fn replace_over(&self, client: kube::Client) {
+        self.inner.upstream.store(Arc::new(client));
+        self.inner.connection.send_modify(|number| *number += 1);
+    }
+
+    /// Its name in metrics and logs.
+    pub fn name(&self) -> &Arc<str> {
+        &self.inner.name
+    }
+
+    /// One object, or `None` if there is none. Asks the API server: for what no informer watches.
+    pub async fn get(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+        let path = object_path(kind, &key.namespace, &key.name, None);
+        match self.ask(Call::read("get", kind, path)).await {
+            Ok(bytes) => parse(&bytes).map(Some),
+            Err(CallError::Refused(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All objects of a kind in a namespace (or everywhere), with a label selector. Asks the API server.
+    pub async fn list(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Vec<Object>, CallError> {
+        let mut query = Query::default();
+        query.add("labelSelector", labels);
+        let path = format!("{}{query}", kind.collection_path(namespace));
+        let page: Page = parse(&self.ask(Call::read("list", kind, path)).await?)?;
+        Ok(page.items)
+    }
+
+    /// Whether the API server serves a kind.
+    pub async fn serves(&self, kind: &Kind) -> Result<bool, CallError> {
+        let path = if kind.group.is_empty() {
+            format!("/api/{}", kind.version)
+        } else {
+            format!("/apis/{}/{}", kind.group, kind.version)
+        };
+        match self.ask(Call::read("get", kind, path)).await {
+            Ok(bytes) => {
+                let answer: Value = parse(&bytes)?;
+                let served = answer["resources"].as_array().map_or(&[][..], Vec::as_slice);
+                Ok(served.iter().any(|resource| resource["name"] == *kind.plural))
+            }
+            Err(CallError::Refused(status)) if status.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for a review (access, token, self): nothing is stored by it.
+    pub async fn review(&self, kind: &Kind, body: &Value) -> Result<Value, CallError> {
+        let call = Call {
+            method: Method::POST,
+            body: Some(body.to_string().into_bytes()),
+            ..Call::read("create", kind, kind.collection_path(None))
+        };
+        parse(&self.ask(call).await?)
+    }
+
+    /// Whether the API server answers, and as which version.
+    pub async fn version(&self) -> Result<String, CallError> {
+        let kind = Kind::cluster_scoped("", "v1", "Version", "version");
+        let answer: Value = parse(&self.ask(Call::read("get", &kind, "/version".to_owned())).await?)?;
+        Ok(answer["gitVersion"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Sends a call and reads its whole answer, within the deadline.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Bytes, CallError> {
+        let inner = &self.inner;
+        let permit = match call.lane {
+            Lane::Normal => Some(inner.limiter.acquire().await),
+            Lane::Vital => None,
+        };
+        self.show_load();
+        let started = Instant::now();
+        let (verb, resource) = (call.verb, Arc::clone(&call.resource));
+        let answer = async {
+            let response = self.send(call).await?;
+            read(response).await
+        };
+        let result = tokio::time::timeout(inner.deadline, answer)
+            .await
+            .unwrap_or(Err(CallError::TimedOut { limit: inner.deadline }));
+        drop(permit);
+        self.learn_from(&result);
+        let metrics = inner.metrics.cluster();
+        let labels = RequestDuration { cluster: Arc::clone(&inner.name), verb, resource: Arc::clone(&resource) };
+        metrics.request_duration.of(&labels).observe(started.elapsed().as_secs_f64());
+        self.count(verb, resource, &result);
+        result
+    }
+
+    /// Sends a call whose answer is a stream; the deadline is for its beginning. Not limited: watches
+    /// are few and live long.
+    pub(crate) async fn open(&self, call: Call) -> Result<Response<Body>, CallError> {
+        let (verb, resource) = (call.verb, Arc::clone(&call.resource));
+        let answer = async {
+            let response = self.send(call).await?;
+            if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        };
+        let result = tokio::time::timeout(self.inner.deadline, answer)
+            .await
+            .unwrap_or(Err(CallError::TimedOut { limit: self.inner.deadline }));
+        self.learn_from(&result);
+        self.count(verb, resource, &result);
+        result
+    }
+
+    /// Tells when the connection was replaced.
+    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+        self.inner.connection.subscribe()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    async fn send(&self, call: Call) -> Result<Response<Body>, CallError> {
+        let mut request = Request::builder()
+            .method(call.method)
+            .uri(call.path)
+            .header(USER_AGENT, &self.inner.agent)
+            .header(ACCEPT, call.accept)
+            // Watches that are compressed event by event are not read by the client beneath.
+            .header(ACCEPT_ENCODING, "identity");
+        if call.body.is_some() {
+            request = request.header(CONTENT_TYPE, call.content_type);
+        }
+        let request = request
+            .body(Body::from(call.body.unwrap_or_default()))
+            .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
+        let upstream = self.inner.upstream.load_full();
+        upstream.send(request).await.map_err(CallError::unreachable)
+    }
+
+    fn learn_from<T>(&self, result: &Result<T, CallError>) {
+        match result {
+            Ok(_) => self.inner.limiter.answered(),
+            Err(CallError::Refused(status)) if status.is_throttled() => {
+                self.inner.limiter.throttled(status.retry_after());
+            }
+            Err(_) => {}
+        }
+        self.show_load();
+    }
+
+    fn show_load(&self) {
+        let metrics = self.inner.metrics.cluster();
+        let labels = ClusterLabels { cluster: Arc::clone(&self.inner.name) };
+        let (limit, in_flight) = self.inner.limiter.load();
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        metrics.request_limit.of(&labels).set(number(limit));
+        metrics.requests_in_flight.of(&labels).set(number(in_flight));
+    }
+
+    fn count<T>(&self, verb: &'static str, resource: Arc<str>, result: &Result<T, CallError>) {
+        let code = match result {
+            Ok(_) => Arc::from("2xx"),
+            Err(error) => error.code(),
+        };
+        let labels = RequestLabels { cluster: Arc::clone(&self.inner.name), verb, resource, code };
+        self.inner.metrics.cluster().requests.of(&labels).inc();
+    }
+}
+
+impl<S> Clone for Cluster<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), side: PhantomData }
+    }
+}
+
+impl<S> std::fmt::Debug for Cluster<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+async fn read(response: Response<Body>) -> Result<Bytes, CallError> {
+    if !response.status().is_success() {
+        return Err(refusal(response).await);
+    }
+    match response.into_body().collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) => Err(CallError::unreachable(error)),
+    }
+}
+
+/// What the server said, as a status; made up where it did not send one (proxies, panics).
+async fn refusal(response: Response<Body>) -> CallError {
+    let code = response.status().as_u16();
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|seconds| seconds.parse().ok());
+    match response.into_body().collect().await {
+        Ok(body) => CallError::Refused(Box::new(Status::read(code, retry_after, &body.to_bytes()))),
+        Err(error) => CallError::unreachable(error),
+    }
+}
+
+/// The path of an object or of one of its subresources.
+pub(crate) fn object_path(kind: &Kind, namespace: &str, name: &str, subresource: Option<&str>) -> String {
+    let namespace = (!namespace.is_empty()).then_some(namespace);
+    let mut path = format!("{}/{name}", kind.collection_path(namespace));
+    if let Some(subresource) = subresource {
+        path.push('/');
+        path.push_str(subresource);
+    }
+    path
+}
+
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, CallError> {
+    serde_json::from_slice(bytes).map_err(|error| CallError::Malformed { cause: error.to_string() })
+}
+
+/// One page of a list.
+#[derive(serde::Deserialize)]
+pub(crate) struct Page {
+    #[serde(default)]
+    pub(crate) metadata: PageMeta,
+    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
+    pub(crate) items: Vec<Object>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageMeta {
+    #[serde(default)]
+    pub(crate) resource_version: String,
+    #[serde(default, rename = "continue")]
+    pub(crate) more: String,
+}
+
+/// An empty list of some kinds is `null`.
+fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Object>, D::Error> {
+    Ok(serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)?)
+}
+
+/// The part of a path after `?`.
+#[derive(Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    pub(crate) fn add(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            self.0.push(if self.0.is_empty() { '?' } else { '&' });
+            self.0.push_str(name);
+            self.0.push('=');
+            for byte in value.bytes() {
+                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    self.0.push(char::from(byte));
+                } else {
+                    self.0.push_str(&format!("%{byte:02X}"));
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Query {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,196 @@
+//! Who we are to a cluster, and where it is.
+//!
+//! A kubeconfig that someone else hands over may do less than one's own: it may not run a command, read
+//! a file of this machine, go through a proxy of its choosing, or trust any server. Those are refused
+//! by name, before anything is dialled.
+
+use std::path::Path;
+
+use kube::Config;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use thiserror::Error;
+
+/// Where an API server is, and how to speak to it. Secrets in it are never printed.
+#[derive(Clone)]
+pub struct Credentials {
+    config: Config,
+}
+
+/// Why credentials cannot be used. The message names the fix.
+#[derive(Debug, Error)]
+pub enum CredentialError {
+    /// Not UTF-8.
+    #[error("the kubeconfig is not text: store the file as it is, not encoded twice")]
+    NotText,
+    /// Not YAML, or not a kubeconfig.
+    #[error("the kubeconfig cannot be read: {0}")]
+    Unreadable(String),
+    /// No context, cluster or user.
+    #[error("the kubeconfig is incomplete: {0}; name the context to use in `current-context`")]
+    Incomplete(String),
+    /// An exec plugin.
+    #[error("the kubeconfig runs a command (users[].user.exec): use a token or a client certificate instead")]
+    RunsCommand,
+    /// An auth provider.
+    #[error(
+        "the kubeconfig asks an auth provider (users[].user.auth-provider): use a token or a client certificate instead"
+    )]
+    AuthProvider,
+    /// A path.
+    #[error("the kubeconfig points at a file ({field}): embed the content with `kubectl config view --flatten --minify`")]
+    PointsAtFile {
+        /// Which field.
+        field: &'static str,
+    },
+    /// A proxy.
+    #[error("the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it")]
+    Proxy,
+    /// No verification of the server.
+    #[error(
+        "the kubeconfig skips the verification of the server (insecure-skip-tls-verify): give \
+         certificate-authority-data instead"
+    )]
+    SkipsVerification,
+    /// Plain HTTP.
+    #[error("the kubeconfig's server is {server}: it must be an https:// address")]
+    NotHttps {
+        /// What it says.
+        server: String,
+    },
+    /// User name and password.
+    #[error("the kubeconfig uses a user name and password: use a token or a client certificate instead")]
+    Password,
+    /// Neither token nor certificate.
+    #[error("the kubeconfig has no token and no client certificate: the API server would not know who is asking")]
+    Anonymous,
+    /// Not in a cluster.
+    #[error("not running in a cluster, and no --kubeconfig given: {0}")]
+    NotInCluster(String),
+    /// TLS material that does not parse, and the like.
+    #[error("the connection cannot be set up: {0}")]
+    Setup(String),
+}
+
+impl Credentials {
+    /// From a kubeconfig that was handed over by someone else.
+    pub async fn from_kubeconfig(bytes: &[u8]) -> Result<Self, CredentialError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| CredentialError::NotText)?;
+        let kubeconfig =
+            Kubeconfig::from_yaml(text).map_err(|error| CredentialError::Unreadable(one_line(&error)))?;
+        refuse_what_reaches_out(&kubeconfig)?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(|error| CredentialError::Incomplete(one_line(&error)))?;
+        // kube also looks at the environment for a proxy.
+        config.proxy_url = None;
+        if config.cluster_url.scheme_str() != Some("https") {
+            return Err(CredentialError::NotHttps { server: config.cluster_url.to_string() });
+        }
+        if !has_identity(&config.auth_info) {
+            return Err(CredentialError::Anonymous);
+        }
+        Ok(Self { config })
+    }
+
+    /// From the operator's own file: it may do what kubectl may do.
+    pub async fn from_file(path: &Path) -> Result<Self, CredentialError> {
+        let kubeconfig = Kubeconfig::read_from(path)
+            .map_err(|error| CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error))))?;
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map(|config| Self { config })
+            .map_err(|error| CredentialError::Incomplete(one_line(&error)))
+    }
+
+    /// From the service account of the pod that we run in.
+    pub fn in_cluster() -> Result<Self, CredentialError> {
+        Config::incluster()
+            .map(|config| Self { config })
+            .map_err(|error| CredentialError::NotInCluster(one_line(&error)))
+    }
+
+    /// The operator's file where one is given, else the pod's service account.
+    pub async fn infer(kubeconfig: Option<&Path>) -> Result<Self, CredentialError> {
+        match kubeconfig {
+            Some(path) => Self::from_file(path).await,
+            None => Self::in_cluster(),
+        }
+    }
+
+    /// The address of the API server.
+    pub fn server(&self) -> String {
+        self.config.cluster_url.to_string()
+    }
+
+    /// A client for it. Nothing is dialled yet.
+    pub(crate) fn client(self) -> Result<kube::Client, CredentialError> {
+        let mut config = self.config;
+        // Repeating a write is the decision of the one who planned it.
+        config.default_retry = false;
+        kube::Client::try_from(config).map_err(|error| CredentialError::Setup(one_line(&error)))
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("server", &self.config.cluster_url).finish_non_exhaustive()
+    }
+}
+
+/// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
+/// is not one to keep in a Secret.
+fn refuse_what_reaches_out(kubeconfig: &Kubeconfig) -> Result<(), CredentialError> {
+    for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+        if user.exec.is_some() {
+            return Err(CredentialError::RunsCommand);
+        }
+        if user.auth_provider.is_some() {
+            return Err(CredentialError::AuthProvider);
+        }
+        if user.username.is_some() || user.password.is_some() {
+            return Err(CredentialError::Password);
+        }
+        let files = [
+            (&user.token_file, "users[].user.tokenFile"),
+            (&user.client_certificate, "users[].user.client-certificate"),
+            (&user.client_key, "users[].user.client-key"),
+        ];
+        refuse_files(&files)?;
+    }
+    for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
+        refuse_files(&[(&cluster.certificate_authority, "clusters[].cluster.certificate-authority")])?;
+        if cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
+            return Err(CredentialError::Proxy);
+        }
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            return Err(CredentialError::SkipsVerification);
+        }
+    }
+    Ok(())
+}
+
+fn refuse_files(fields: &[(&Option<String>, &'static str)]) -> Result<(), CredentialError> {
+    match fields.iter().find(|(path, _)| path.as_ref().is_some_and(|path| !path.is_empty())) {
+        Some((_, field)) => Err(CredentialError::PointsAtFile { field }),
+        None => Ok(()),
+    }
+}
+
+fn has_identity(user: &AuthInfo) -> bool {
+    user.token.is_some() || (user.client_certificate_data.is_some() && user.client_key_data.is_some())
+}
+
+/// The whole chain of causes in one line: conditions and logs have only one.
+pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

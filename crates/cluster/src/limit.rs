@@ -1,0 +1,206 @@
+//! How many calls a cluster gets at a time.
+//!
+//! The limit follows what the API server says: each refusal for load (429) halves it, each good answer
+//! raises it a little, until it is back at the configured most. A refusal that names a time
+//! (`Retry-After`) also closes the door until then.
+//!
+//! Vital calls (a leader's hold, leases of nodes) pass by: they are few, and a queue of pods must not
+//! make a node look dead.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// A server that asks us to wait longer than this is not obeyed: it is about to restart, and the
+/// backoff of the key that was refused is the better judge.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Shared by all calls to one cluster.
+#[derive(Clone)]
+pub(crate) struct Limiter {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    most: f64,
+    limit: f64,
+    in_flight: usize,
+    closed_until: Option<Instant>,
+    waiting: VecDeque<oneshot::Sender<Permit>>,
+}
+
+/// The right to one call; given back when dropped.
+pub(crate) struct Permit {
+    limiter: Option<Limiter>,
+}
+
+impl Limiter {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = f64::from(u32::try_from(most.max(1)).unwrap_or(u32::MAX));
+        let state =
+            State { most, limit: most, in_flight: 0, closed_until: None, waiting: VecDeque::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Waits for its turn, in the order of asking, and while the door is closed.
+    pub(crate) async fn acquire(&self) -> Permit {
+        let permit = self.turn().await;
+        loop {
+            let closed_until = self.state.lock().closed_until;
+            match closed_until {
+                Some(until) if until > Instant::now() => tokio::time::sleep_until(until).await,
+                _ => return permit,
+            }
+        }
+    }
+
+    async fn turn(&self) -> Permit {
+        let turn = {
+            let mut state = self.state.lock();
+            if state.waiting.is_empty() && state.has_room() {
+                state.in_flight += 1;
+                return Permit { limiter: Some(self.clone()) };
+            }
+            let (sender, turn) = oneshot::channel();
+            state.waiting.push_back(sender);
+            turn
+        };
+        // The sender lives in the state that `self` keeps alive; it is only dropped by sending.
+        turn.await.unwrap_or(Permit { limiter: None })
+    }
+
+    /// The server answered without complaint: one more per round of calls.
+    pub(crate) fn answered(&self) {
+        let freed = {
+            let mut state = self.state.lock();
+            state.limit = (state.limit + 1.0 / state.limit).min(state.most);
+            state.admit(self)
+        };
+        hand_over(freed);
+    }
+
+    /// The server refused for load.
+    pub(crate) fn throttled(&self, retry_after: Option<Duration>) {
+        let mut state = self.state.lock();
+        state.limit = (state.limit / 2.0).max(1.0);
+        if let Some(pause) = retry_after {
+            let until = Instant::now() + pause.min(LONGEST_PAUSE);
+            state.closed_until = Some(state.closed_until.map_or(until, |known| known.max(until)));
+        }
+    }
+
+    /// The limit now, and how many calls are under way.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.whole_limit(), state.in_flight)
+    }
+}
+
+impl State {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and u32::MAX")]
+    fn whole_limit(&self) -> usize {
+        self.limit as usize
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_flight < self.whole_limit()
+    }
+
+    /// Takes those off the queue whose turn it is. They are told outside of the lock.
+    fn admit(&mut self, limiter: &Limiter) -> Vec<(oneshot::Sender<Permit>, Permit)> {
+        let mut admitted = Vec::new();
+        while self.has_room() {
+            match self.waiting.pop_front() {
+                Some(sender) if sender.is_closed() => {}
+                Some(sender) => {
+                    self.in_flight += 1;
+                    admitted.push((sender, Permit { limiter: Some(limiter.clone()) }));
+                }
+                None => break,
+            }
+        }
+        admitted
+    }
+}
+
+/// Whoever stopped waiting in the meantime gives its permit back by dropping it.
+fn hand_over(admitted: Vec<(oneshot::Sender<Permit>, Permit)>) {
+    for (sender, permit) in admitted {
+        drop(sender.send(permit));
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.limiter.take() {
+            let freed = {
+                let mut state = limiter.state.lock();
+                state.in_flight -= 1;
+                state.admit(&limiter)
+            };
+            hand_over(freed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_halves_the_limit_and_good_answers_bring_it_back() {
+        let limiter = Limiter::new(8);
+        limiter.throttled(None);
+        assert_eq!(limiter.load().0, 4);
+        for _ in 0..10 {
+            limiter.throttled(None);
+        }
+        assert_eq!(limiter.load().0, 1, "never below one: someone has to find out that it is over");
+        for _ in 0..200 {
+            limiter.answered();
+        }
+        assert_eq!(limiter.load().0, 8, "never above what was configured");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_wait_for_their_turn_in_order() {
+        let limiter = Limiter::new(1);
+        let first = limiter.acquire().await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waiting: Vec<_> = (0..3)
+            .map(|n| {
+                let (limiter, order) = (limiter.clone(), Arc::clone(&order));
+                tokio::spawn(async move {
+                    let _permit = limiter.acquire().await;
+                    order.lock().push(n);
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        waiting[1].abort();
+        tokio::task::yield_now().await;
+        drop(first);
+        for task in waiting {
+            drop(task.await);
+        }
+        assert_eq!(*order.lock(), [0, 2], "the one that gave up keeps nobody waiting");
+        assert_eq!(limiter.load(), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_closes_the_door_until_then() {
+        let limiter = Limiter::new(4);
+        limiter.throttled(Some(Duration::from_secs(7)));
+        let asked = Instant::now();
+        drop(limiter.acquire().await);
+        assert_eq!(asked.elapsed().as_secs(), 7);
+        limiter.throttled(Some(Duration::from_secs(86_400)));
+        let asked = Instant::now();
+        drop(limiter.acquire().await);
+        assert!(asked.elapsed() <= LONGEST_PAUSE + Duration::from_millis(1));
+    }
+}
