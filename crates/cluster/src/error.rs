@@ -129,9 +129,9 @@ impl Status {
         self.code == 410
     }
 
-    /// Too much at a time.
+    /// Too much at a time. (A disruption budget says no with the same code, and means one pod.)
     pub fn is_throttled(&self) -> bool {
-        self.code == 429
+        self.code == 429 && !self.is_disruption_budget()
     }
 
     /// A pod that may not be evicted now: its disruption budget says so.

@@ -1,0 +1,152 @@
+//! How far a store has come, so that nobody plans on what it has not seen yet.
+//!
+//! The events of one watch come in the order of their versions. A store that saw any event, bookmark or
+//! list at version 7 has seen everything of its kind up to 7, and therefore our own write that made
+//! version 6. That is the whole fence: one number.
+//!
+//! A restored etcd counts from a lower number again. A list that began after our write is as good as the
+//! number, so a fence never waits for a version that will not come.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Shared by a store, its informer, and whoever waits for it. Clones are the same.
+#[derive(Clone)]
+pub struct Progress {
+    state: Arc<Mutex<State>>,
+    synced: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Option<u64>,
+    lists_begun: u64,
+    list_ended: u64,
+    heard_at: Option<Instant>,
+    listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// A write of ours that a store has to see before it may be planned on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    version: u64,
+    lists_begun: u64,
+}
+
+impl Progress {
+    /// Whether the store was complete once.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits until the store is complete for the first time.
+    pub async fn synced(&self) {
+        // The sender is our own: it cannot be gone.
+        drop(self.synced.subscribe().wait_for(|synced| *synced).await);
+    }
+
+    /// When the server was last heard of: an event, a bookmark, or a list.
+    pub fn heard_at(&self) -> Option<Instant> {
+        self.state.lock().heard_at
+    }
+
+    /// The version up to which everything was seen.
+    pub fn seen(&self) -> Option<u64> {
+        self.state.lock().seen
+    }
+
+    /// A write of ours made this version.
+    pub fn ticket(&self, version: u64) -> Ticket {
+        Ticket { version, lists_begun: self.state.lock().lists_begun }
+    }
+
+    /// Whether the store has seen that write, or what became of it.
+    pub fn has_passed(&self, ticket: Ticket) -> bool {
+        let state = self.state.lock();
+        state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
+    }
+
+    /// Calls `listener` each time the store has come further. It must be quick.
+    pub fn listen(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.state.lock().listeners.push(Arc::new(listener));
+    }
+
+    pub(crate) fn begin_list(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.lists_begun += 1;
+        state.lists_begun
+    }
+
+    /// A list is complete at this version. Only a list can take the count back.
+    pub(crate) fn end_list(&self, list: u64, version: Option<u64>) {
+        self.advance(|state| {
+            state.seen = version;
+            state.list_ended = list;
+        });
+        self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    }
+
+    /// An event or bookmark of this version was taken in.
+    pub(crate) fn saw(&self, version: Option<u64>) {
+        self.advance(|state| state.seen = state.seen.max(version));
+    }
+
+    fn advance(&self, change: impl FnOnce(&mut State)) {
+        let listeners = {
+            let mut state = self.state.lock();
+            change(&mut state);
+            state.heard_at = Some(Instant::now());
+            state.listeners.clone()
+        };
+        for listener in listeners {
+            listener();
+        }
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { state: Arc::default(), synced: watch::Sender::new(false) }
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Progress").field("seen", &state.seen).field("lists", &state.list_ended).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_passed_by_its_version_or_by_a_later_list() {
+        let progress = Progress::default();
+        let list = progress.begin_list();
+        progress.end_list(list, Some(5));
+        assert!(progress.is_synced());
+        let ticket = progress.ticket(7);
+        assert!(!progress.has_passed(ticket));
+        progress.saw(Some(6));
+        assert!(!progress.has_passed(ticket));
+        progress.saw(Some(9));
+        assert!(progress.has_passed(ticket), "everything up to 9 was seen");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restored_etcd_does_not_close_a_fence_for_ever() {
+        let progress = Progress::default();
+        progress.end_list(progress.begin_list(), Some(100));
+        let running = progress.begin_list();
+        let ticket = progress.ticket(120);
+        progress.end_list(running, Some(90));
+        assert!(!progress.has_passed(ticket), "that list may have been read before the write");
+        progress.end_list(progress.begin_list(), Some(95));
+        assert!(progress.has_passed(ticket));
+    }
+}
