@@ -1,1 +1,4 @@
 //! The only door to an API server.
+
+pub mod clock;
+pub mod metrics;
