@@ -33,7 +33,7 @@ pub use families::{
 };
 pub use series::{Observation, Observed, Series};
 
-/// The content type of [`Metrics::encode`] for a scraper that asks for OpenMetrics.
+/// The content type of [`Metrics::encode`] for a scraper that asks for `OpenMetrics`.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The content type for all others. The same bytes are valid in Prometheus' own text format, in which the
@@ -146,7 +146,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Everything, now, as text that is both OpenMetrics and Prometheus' own format. What is computed at
+    /// Everything, now, as text that is both `OpenMetrics` and Prometheus' own format. What is computed at
     /// scrape time is computed here: its closures must not call back into this registry.
     pub fn encode(&self) -> String {
         let mut out = String::new();
