@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::backoff::process_seed;
 use crate::credentials::{CredentialError, Credentials};
 use crate::error::{CallError, Status};
 use crate::limit::Limiter;
@@ -51,6 +52,7 @@ struct Inner {
     limiter: Limiter,
     deadline: Duration,
     agent: HeaderValue,
+    seed: u64,
     metrics: Metrics,
 }
 
@@ -65,6 +67,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// The most calls at a time, but for watches and vital ones.
     pub calls_at_a_time: usize,
+    /// What delays are jittered by: another number in every process, a fixed one in simulations.
+    pub seed: u64,
     /// Where it is counted.
     pub metrics: Metrics,
 }
@@ -77,6 +81,7 @@ impl Settings {
             component: component.into(),
             deadline: DEADLINE,
             calls_at_a_time: CALLS_AT_A_TIME,
+            seed: process_seed(),
             metrics: metrics.clone(),
         }
     }
@@ -130,7 +135,7 @@ impl<S: OnSide> Cluster<S> {
 
     /// A cluster behind a client that someone else made: a simulated API server, for example.
     pub fn over(client: kube::Client, settings: Settings) -> Self {
-        let Settings { name, component, deadline, calls_at_a_time, metrics } = settings;
+        let Settings { name, component, deadline, calls_at_a_time, seed, metrics } = settings;
         let agent = HeaderValue::from_str(&format!("{component}/{}", env!("CARGO_PKG_VERSION")))
             .unwrap_or(HeaderValue::from_static("kubeocean"));
         let inner = Inner {
@@ -140,6 +145,7 @@ impl<S: OnSide> Cluster<S> {
             limiter: Limiter::new(calls_at_a_time),
             deadline,
             agent,
+            seed,
             metrics,
         };
         Self { inner: Arc::new(inner), side: PhantomData }
@@ -165,8 +171,17 @@ impl<S: OnSide> Cluster<S> {
 
     /// One object, or `None` if there is none. Asks the API server: for what no informer watches.
     pub async fn get(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+        self.get_in(Lane::Normal, kind, key).await
+    }
+
+    /// As [`Cluster::get`], beside the limit.
+    pub(crate) async fn get_vital(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+        self.get_in(Lane::Vital, kind, key).await
+    }
+
+    async fn get_in(&self, lane: Lane, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
         let path = object_path(kind, &key.namespace, &key.name, None);
-        match self.ask(Call::read("get", kind, path)).await {
+        match self.ask(Call { lane, ..Call::read("get", kind, path) }).await {
             Ok(bytes) => parse(&bytes).map(Some),
             Err(CallError::Refused(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -242,7 +257,8 @@ impl<S: OnSide> Cluster<S> {
         drop(permit);
         self.learn_from(&result);
         let metrics = inner.metrics.cluster();
-        let labels = RequestDuration { cluster: Arc::clone(&inner.name), verb, resource: Arc::clone(&resource) };
+        let labels =
+            RequestDuration { cluster: Arc::clone(&inner.name), verb, resource: Arc::clone(&resource) };
         metrics.request_duration.of(&labels).observe(started.elapsed().as_secs_f64());
         self.count(verb, resource, &result);
         result
@@ -267,6 +283,10 @@ impl<S: OnSide> Cluster<S> {
     /// Tells when the connection was replaced.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
         self.inner.connection.subscribe()
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.inner.seed
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -392,7 +412,7 @@ pub(crate) struct PageMeta {
 
 /// An empty list of some kinds is `null`.
 fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Object>, D::Error> {
-    Ok(serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)?)
+    serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The part of a path after `?`.
@@ -409,7 +429,8 @@ impl Query {
                 if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
                     self.0.push(char::from(byte));
                 } else {
-                    self.0.push_str(&format!("%{byte:02X}"));
+                    let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
+                    self.0.extend(['%', hex(byte >> 4), hex(byte & 15)]);
                 }
             }
         }

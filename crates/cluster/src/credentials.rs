@@ -37,13 +37,17 @@ pub enum CredentialError {
     )]
     AuthProvider,
     /// A path.
-    #[error("the kubeconfig points at a file ({field}): embed the content with `kubectl config view --flatten --minify`")]
+    #[error(
+        "the kubeconfig points at a file ({field}): embed the content with `kubectl config view --flatten --minify`"
+    )]
     PointsAtFile {
         /// Which field.
         field: &'static str,
     },
     /// A proxy.
-    #[error("the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it")]
+    #[error(
+        "the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it"
+    )]
     Proxy,
     /// No verification of the server.
     #[error(
@@ -61,7 +65,9 @@ pub enum CredentialError {
     #[error("the kubeconfig uses a user name and password: use a token or a client certificate instead")]
     Password,
     /// Neither token nor certificate.
-    #[error("the kubeconfig has no token and no client certificate: the API server would not know who is asking")]
+    #[error(
+        "the kubeconfig has no token and no client certificate: the API server would not know who is asking"
+    )]
     Anonymous,
     /// Not in a cluster.
     #[error("not running in a cluster, and no --kubeconfig given: {0}")]
@@ -94,8 +100,9 @@ impl Credentials {
 
     /// From the operator's own file: it may do what kubectl may do.
     pub async fn from_file(path: &Path) -> Result<Self, CredentialError> {
-        let kubeconfig = Kubeconfig::read_from(path)
-            .map_err(|error| CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error))))?;
+        let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
+            CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error)))
+        })?;
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .map(|config| Self { config })

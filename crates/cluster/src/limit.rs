@@ -41,8 +41,7 @@ pub(crate) struct Permit {
 impl Limiter {
     pub(crate) fn new(most: usize) -> Self {
         let most = f64::from(u32::try_from(most.max(1)).unwrap_or(u32::MAX));
-        let state =
-            State { most, limit: most, in_flight: 0, closed_until: None, waiting: VecDeque::new() };
+        let state = State { most, limit: most, in_flight: 0, closed_until: None, waiting: VecDeque::new() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 

@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::error::CallError;
+
 /// Shared by a store, its informer, and whoever waits for it. Clones are the same.
 #[derive(Clone)]
 pub struct Progress {
@@ -26,6 +28,7 @@ struct State {
     lists_begun: u64,
     list_ended: u64,
     heard_at: Option<Instant>,
+    trouble: Option<CallError>,
     listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -51,6 +54,15 @@ impl Progress {
     /// When the server was last heard of: an event, a bookmark, or a list.
     pub fn heard_at(&self) -> Option<Instant> {
         self.state.lock().heard_at
+    }
+
+    /// Why the server cannot be watched at the moment: the last error since it was last heard of.
+    pub fn trouble(&self) -> Option<CallError> {
+        self.state.lock().trouble.clone()
+    }
+
+    pub(crate) fn failed(&self, error: &CallError) {
+        self.state.lock().trouble = Some(error.clone());
     }
 
     /// The version up to which everything was seen.
@@ -99,6 +111,7 @@ impl Progress {
             let mut state = self.state.lock();
             change(&mut state);
             state.heard_at = Some(Instant::now());
+            state.trouble = None;
             state.listeners.clone()
         };
         for listener in listeners {
@@ -116,7 +129,10 @@ impl Default for Progress {
 impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        f.debug_struct("Progress").field("seen", &state.seen).field("lists", &state.list_ended).finish_non_exhaustive()
+        f.debug_struct("Progress")
+            .field("seen", &state.seen)
+            .field("lists", &state.list_ended)
+            .finish_non_exhaustive()
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Store<S, T> {
 
 struct Contents<S, T> {
     entries: BTreeMap<Key<S>, Marked<T>>,
-    indexes: Vec<Words<S, T>>,
+    indexes: Vec<Lookup<S, T>>,
     /// Which list is being taken in; what an older one brought is swept when it ends.
     round: u64,
 }
@@ -91,7 +91,7 @@ struct Marked<T> {
     round: u64,
 }
 
-struct Words<S, T> {
+struct Lookup<S, T> {
     name: &'static str,
     words: fn(&T) -> Vec<String>,
     keys: BTreeMap<String, BTreeSet<Key<S>>>,
@@ -101,7 +101,7 @@ impl<S, T: Shape> Store<S, T> {
     pub(crate) fn new(indexes: &[&Index<T>]) -> Self {
         let indexes = indexes
             .iter()
-            .map(|index| Words { name: index.name, words: index.words, keys: BTreeMap::new() })
+            .map(|index| Lookup { name: index.name, words: index.words, keys: BTreeMap::new() })
             .collect();
         let contents = Contents { entries: BTreeMap::new(), indexes, round: 0 };
         Self { contents: Arc::new(RwLock::new(contents)), progress: Progress::default() }
@@ -238,7 +238,7 @@ impl<S, T> Contents<S, T> {
     }
 }
 
-impl<S, T> Words<S, T> {
+impl<S, T> Lookup<S, T> {
     fn take_out(&mut self, key: &Key<S>, entry: &Entry<T>) {
         for word in (self.words)(entry) {
             if let Some(keys) = self.keys.get_mut(&word) {
@@ -275,6 +275,8 @@ mod tests {
     static BY_NODE: Index<Object> =
         Index::new("node", |pod| pod.text("spec", "/nodeName").into_iter().collect());
 
+    static OTHER: Index<Object> = Index::new("other", |_| vec!["n1".to_owned()]);
+
     fn pod(name: &str, uid: &str, version: &str, node: &str) -> Object {
         let meta = json!({"namespace": "web", "name": name, "uid": uid, "resourceVersion": version});
         Object::from_value(json!({"metadata": meta, "spec": {"nodeName": node}})).unwrap()
@@ -295,7 +297,8 @@ mod tests {
         }
 
         fn note(&self, change: &Change<'_, Virtual, Object>) {
-            let side = |entry: Option<&Arc<Entry<Object>>>| entry.map_or("-".to_owned(), |e| e.uid.to_string());
+            let side =
+                |entry: Option<&Arc<Entry<Object>>>| entry.map_or("-".to_owned(), |e| e.uid.to_string());
             self.changes.lock().push(format!("{} {}>{}", change.key, side(change.old), side(change.new)));
         }
 
@@ -315,7 +318,6 @@ mod tests {
         watched.store.remove(&Key::new("web", "a"), &|_| {});
         assert!(watched.on("n2").is_empty());
         assert_eq!(watched.store.words(&BY_NODE), ["n1"], "words that nobody is found under are dropped");
-        static OTHER: Index<Object> = Index::new("other", |_| vec!["n1".to_owned()]);
         assert!(watched.store.by(&OTHER, "n1").is_empty());
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::key::{Key, OnSide, Side};
+use crate::object::{Meta, Pairs};
 
 /// A kind of object, as an API server's paths need it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -320,16 +321,16 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Whether `existing` is what `body` wanted to be.
-    pub fn is_on(&self, existing: &Value, body: &Value) -> bool {
-        let same = |map: &str, keys: &[&str]| {
+    /// Whether an existing object is what `body` wanted to be.
+    pub fn is_on(&self, existing: &Meta, body: &Value) -> bool {
+        let same = |map: &str, keys: &[&str], existing: &Pairs| {
             keys.iter().all(|key| {
-                let value = |object: &Value| object["metadata"][map][*key].as_str().map(str::to_owned);
-                value(body).is_some_and(|wanted| value(existing) == Some(wanted))
+                let wanted = body["metadata"][map][*key].as_str();
+                wanted.is_some() && existing.get(key) == wanted
             })
         };
         !(self.labels.is_empty() && self.annotations.is_empty())
-            && same("labels", self.labels)
-            && same("annotations", self.annotations)
+            && same("labels", self.labels, &existing.labels)
+            && same("annotations", self.annotations, &existing.annotations)
     }
 }

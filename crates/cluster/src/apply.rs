@@ -1,0 +1,321 @@
+//! The only place that writes to an API server.
+//!
+//! An [`Applier`] takes the actions of a plan and says what came of each, sorted by what one does about it.
+//! It repeats nothing. It refuses to write when this process does not lead. Every write is one line of the
+//! audit log: who, why, what, on which condition, with which outcome.
+//!
+//! Deliberately absent: what to write, and what to do about an outcome.
+
+mod memory;
+mod outcome;
+
+use std::sync::Arc;
+
+use http::Method;
+use kubeocean_model::action::{Action, Kind, PatchForm, Verb};
+use kubeocean_model::key::{Key, OnSide, Physical, Side, Virtual};
+use serde_json::{Map, Value, json};
+
+pub use outcome::{Outcome, Written};
+
+use crate::client::{Call, Cluster, JSON, Lane, Query, object_path, parse};
+use crate::error::CallError;
+use crate::fence::{Followed, Sightings};
+use crate::leader::Leadership;
+use crate::metrics::WriteLabels;
+use crate::store::{Shape, Store};
+use memory::Memory;
+
+/// Writes to the clusters it was given. Clones are the same.
+#[derive(Clone)]
+pub struct Applier {
+    component: Arc<str>,
+    virt: Option<Cluster<Virtual>>,
+    phys: Option<Cluster<Physical>>,
+    leadership: Option<Leadership>,
+    followed: Arc<Vec<Followed>>,
+    memory: Arc<Memory>,
+}
+
+impl Applier {
+    /// Writes nowhere yet. `component` is the name in the audit log and the field manager.
+    pub fn new(component: impl Into<Arc<str>>) -> Self {
+        Self {
+            component: component.into(),
+            virt: None,
+            phys: None,
+            leadership: None,
+            followed: Arc::default(),
+            memory: Arc::default(),
+        }
+    }
+
+    /// Writes of the virtual side go here.
+    #[must_use]
+    pub fn virtually(mut self, cluster: &Cluster<Virtual>) -> Self {
+        self.virt = Some(cluster.clone());
+        self
+    }
+
+    /// Writes of the physical side go here.
+    #[must_use]
+    pub fn physically(mut self, cluster: &Cluster<Physical>) -> Self {
+        self.phys = Some(cluster.clone());
+        self
+    }
+
+    /// Nothing is written unless this process leads at that moment.
+    #[must_use]
+    pub fn while_leading(mut self, leadership: &Leadership) -> Self {
+        self.leadership = Some(leadership.clone());
+        self
+    }
+
+    /// Plans are made on this store: writes of its kind close the fence of their key until it has seen them.
+    #[must_use]
+    pub fn following<S: OnSide, T: Shape>(mut self, kind: Kind, store: &Store<S, T>) -> Self {
+        Arc::make_mut(&mut self.followed).push(Followed::new(kind, store));
+        self
+    }
+
+    /// Does it, unless it is known to change nothing.
+    pub async fn apply(&self, action: &Action) -> Outcome {
+        self.apply_in(Lane::Normal, action).await
+    }
+
+    /// As [`Applier::apply`], beside the limit of the cluster: for node leases and the like.
+    pub async fn apply_vital(&self, action: &Action) -> Outcome {
+        self.apply_in(Lane::Vital, action).await
+    }
+
+    /// What the stores have to see before the key of this action may be planned again.
+    pub(crate) fn sightings(&self, action: &Action, outcome: &Outcome) -> Vec<Sightings> {
+        let followed = self.followed.iter().filter(|followed| followed.is_of(action));
+        followed.filter_map(|followed| followed.wait_for(action, outcome)).collect()
+    }
+
+    async fn apply_in(&self, lane: Lane, action: &Action) -> Outcome {
+        let outcome = match action.side {
+            Side::Virtual => self.write(self.virt.as_ref(), lane, action).await,
+            Side::Physical => self.write(self.phys.as_ref(), lane, action).await,
+        };
+        // A hundred renewals of leases a second, each as it should be, would bury the rest of the log.
+        if lane == Lane::Normal || !outcome.is_done() {
+            self.log(action, &outcome);
+        }
+        outcome
+    }
+
+    async fn write<S: OnSide>(&self, cluster: Option<&Cluster<S>>, lane: Lane, action: &Action) -> Outcome {
+        let Some(cluster) = cluster else {
+            let cause = format!("no {} cluster is connected", action.side);
+            return Outcome::Unreachable(CallError::Unreachable { cause });
+        };
+        let known =
+            self.followed.iter().filter(|followed| followed.is_of(action)).find_map(|f| f.version_of(action));
+        if self.memory.has_written(action, known.as_deref()) {
+            return Outcome::Unchanged;
+        }
+        if self.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
+            return Outcome::NotLeading;
+        }
+        let answer = cluster.ask(self.call(action, lane)).await;
+        let outcome = match answer {
+            Ok(bytes) => written(action, &bytes, known.as_deref()),
+            Err(CallError::Refused(status)) if status.already_exists() => whose_is_it(cluster, action).await,
+            Err(error) => outcome::sort(error),
+        };
+        self.memory.note(action, &outcome);
+        let labels = WriteLabels {
+            cluster: Arc::clone(cluster.name()),
+            verb: action.verb.name(),
+            resource: Arc::from(&*action.kind.plural),
+            outcome: outcome.word(),
+        };
+        cluster.metrics().cluster().writes.of(&labels).inc();
+        outcome
+    }
+
+    /// The request that an action is.
+    fn call(&self, action: &Action, lane: Lane) -> Call {
+        let Action { kind, namespace, name, verb, precondition, .. } = action;
+        let object = |subresource| object_path(kind, namespace, name, subresource);
+        let mut query = Query::default();
+        let resource = |subresource: Option<&str>| match subresource {
+            Some(subresource) => Arc::from(format!("{}/{subresource}", kind.plural)),
+            None => Arc::from(&*kind.plural),
+        };
+        let bytes = |body: &Value| Some(body.to_string().into_bytes());
+        let call = Call { lane, ..Call::read(verb.name(), kind, String::new()) };
+        match verb {
+            Verb::Create { body, .. } => {
+                query.add("fieldManager", Some(&self.component));
+                let mut body = whole(action, body);
+                if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.remove("resourceVersion");
+                    metadata.remove("uid");
+                }
+                let collection = kind.collection_path((!namespace.is_empty()).then_some(namespace));
+                Call {
+                    method: Method::POST,
+                    path: format!("{collection}{query}"),
+                    body: bytes(&body),
+                    ..call
+                }
+            }
+            Verb::Patch { form, subresource, body } => {
+                let mut body =
+                    if matches!(form, PatchForm::Apply { .. }) { whole(action, body) } else { body.clone() };
+                insert(&mut body, "uid", precondition.uid.as_deref());
+                insert(&mut body, "resourceVersion", precondition.resource_version.as_deref());
+                let content_type = match form {
+                    PatchForm::Merge => "application/merge-patch+json",
+                    PatchForm::Strategic => "application/strategic-merge-patch+json",
+                    PatchForm::Apply { .. } => "application/apply-patch+yaml",
+                };
+                match form {
+                    PatchForm::Apply { manager, force } => {
+                        query.add("fieldManager", Some(manager));
+                        query.add("force", force.then_some("true"));
+                    }
+                    _ => query.add("fieldManager", Some(&self.component)),
+                }
+                Call {
+                    method: Method::PATCH,
+                    path: format!("{}{query}", object(*subresource)),
+                    body: bytes(&body),
+                    content_type,
+                    resource: resource(*subresource),
+                    ..call
+                }
+            }
+            Verb::Post { subresource, body } => Call {
+                method: Method::POST,
+                path: object(Some(subresource)),
+                body: bytes(body),
+                resource: resource(Some(subresource)),
+                ..call
+            },
+            Verb::Evict { grace } => {
+                let eviction = json!({
+                    "apiVersion": "policy/v1", "kind": "Eviction",
+                    "metadata": {"name": name, "namespace": namespace},
+                    "deleteOptions": delete_options(action, *grace, None),
+                });
+                Call {
+                    method: Method::POST,
+                    path: object(Some("eviction")),
+                    body: bytes(&eviction),
+                    resource: resource(Some("eviction")),
+                    ..call
+                }
+            }
+            Verb::Delete { grace, dependents } => Call {
+                method: Method::DELETE,
+                path: object(None),
+                body: bytes(&delete_options(action, *grace, Some(dependents.as_str()))),
+                content_type: JSON,
+                ..call
+            },
+        }
+    }
+
+    /// One line per write. What was not sent is not a write.
+    fn log(&self, action: &Action, outcome: &Outcome) {
+        if matches!(outcome, Outcome::NotLeading | Outcome::Unchanged) {
+            return;
+        }
+        let namespace = if action.namespace.is_empty() { "" } else { &action.namespace };
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        let object = format!("{}/{namespace}{slash}{}", action.kind.plural, action.name);
+        let cluster = match action.side {
+            Side::Virtual => self.virt.as_ref().map(|cluster| Arc::clone(cluster.name())),
+            Side::Physical => self.phys.as_ref().map(|cluster| Arc::clone(cluster.name())),
+        };
+        tracing::info!(
+            target: "audit",
+            component = %self.component,
+            cluster = cluster.as_deref().unwrap_or_default(),
+            verb = action.verb.name(),
+            object,
+            uid = action.precondition.uid.as_deref().unwrap_or_default(),
+            version = action.precondition.resource_version.as_deref().unwrap_or_default(),
+            why = %action.why,
+            outcome = %outcome,
+        );
+    }
+}
+
+impl std::fmt::Debug for Applier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Applier").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// What a good answer says.
+fn written(action: &Action, bytes: &[u8], known: Option<&str>) -> Outcome {
+    let answer: Value = match parse(bytes) {
+        Ok(answer) => answer,
+        // It was written; what the answer says is lost.
+        Err(_) => Value::Null,
+    };
+    let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let resource_version = text("/metadata/resourceVersion");
+    let patched = matches!(action.verb, Verb::Patch { .. });
+    if patched && known.is_some() && known == resource_version.as_deref() {
+        return Outcome::Unchanged;
+    }
+    Outcome::Done(Box::new(Written { uid: text("/metadata/uid"), resource_version, answer }))
+}
+
+/// A body with its kind, name and namespace.
+fn whole(action: &Action, body: &Value) -> Value {
+    let mut body = body.clone();
+    body["apiVersion"] = action.kind.api_version().into();
+    body["kind"] = (&*action.kind.kind).into();
+    insert(&mut body, "name", Some(&action.name));
+    insert(&mut body, "namespace", (!action.namespace.is_empty()).then_some(action.namespace.as_str()));
+    body
+}
+
+/// A name that we wanted is taken: by our own earlier attempt, or by a stranger?
+async fn whose_is_it<S: OnSide>(cluster: &Cluster<S>, action: &Action) -> Outcome {
+    let Verb::Create { body, mark } = &action.verb else { return Outcome::ExistsForeign };
+    let key = Key::<S>::new(action.namespace.as_str(), action.name.as_str());
+    match cluster.get(&action.kind, &key).await {
+        Ok(Some(existing)) if mark.is_on(&existing.meta, body) => Outcome::ExistsOurs(Box::new(existing)),
+        Ok(Some(_)) => Outcome::ExistsForeign,
+        // It went in between: as if the create had come a moment too early.
+        Ok(None) => Outcome::Conflict("the name was taken, and is free again".to_owned()),
+        Err(error) => outcome::sort(error),
+    }
+}
+
+fn delete_options(action: &Action, grace: Option<u32>, dependents: Option<&str>) -> Value {
+    let mut options = Map::new();
+    options.insert("apiVersion".to_owned(), "v1".into());
+    options.insert("kind".to_owned(), "DeleteOptions".into());
+    if let Some(grace) = grace {
+        options.insert("gracePeriodSeconds".to_owned(), grace.into());
+    }
+    if let Some(dependents) = dependents {
+        options.insert("propagationPolicy".to_owned(), dependents.into());
+    }
+    let mut preconditions = Map::new();
+    if let Some(uid) = &action.precondition.uid {
+        preconditions.insert("uid".to_owned(), uid.as_str().into());
+    }
+    if let Some(version) = &action.precondition.resource_version {
+        preconditions.insert("resourceVersion".to_owned(), version.as_str().into());
+    }
+    if !preconditions.is_empty() {
+        options.insert("preconditions".to_owned(), preconditions.into());
+    }
+    options.into()
+}
+
+fn insert(body: &mut Value, field: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        body["metadata"][field] = value.into();
+    }
+}

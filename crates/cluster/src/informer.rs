@@ -1,0 +1,593 @@
+//! Keeps a [`Store`] current: lists, then watches, for as long as it runs.
+//!
+//! ```text
+//!          ┌──────────────── expired, counted back, resync ───────────────┐
+//!          ▼                                                              │
+//!   list (streaming, or in pages) ──▶ watch ──▶ ends in time, moved ──▶ watch from there
+//!          ▲                                │
+//!          └── the server counts lower ◀── ask ◀── broken, silent (after a pause)
+//! ```
+//!
+//! - A list is taken in object by object and then swept: what vanished while nobody watched gives a
+//!   deletion like any other.
+//! - Each watch is told to end after one to two minutes. One that does not is a connection that died
+//!   silently.
+//! - A watch that broke may have broken because etcd was restored. Before going on, the server is asked
+//!   where it stands; if that is before us, everything is listed anew. Since it may have caught up in the
+//!   meantime, everything is listed anew now and then anyway.
+//! - New credentials ([`Cluster::replace`]) move the watch over; the store stays.
+//!
+//! Deliberately absent: what the objects mean.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_model::action::Kind;
+use kubeocean_model::key::OnSide;
+use kubeocean_model::object::Object;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::backoff::{Backoff, fraction};
+use crate::client::{Call, Cluster, JSON, Page, Query, parse};
+use crate::error::CallError;
+use crate::metrics::{ClusterResource, Observation, WatchRestart};
+use crate::store::{Change, Index, Shape, Store};
+use crate::watch::{Event, Events};
+
+/// Each watch lives this long and up to twice as long: watches of many informers end at different times.
+/// A silent drop is noticed after two minutes at most; renewing costs one small call a minute.
+const WATCH_FOR: Duration = Duration::from_secs(60);
+
+/// What a server may take longer than it was told before we take the connection for dead.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A list of 10,000 pods costs a server about half a second. Once in fifteen minutes that is nothing, and
+/// it bounds how long a miss that nobody could notice (a restored etcd, a server's bug) stays.
+const RELIST_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// Objects per page, where the server does not stream lists.
+const PAGE: &str = "500";
+
+/// The first retry is quick, since most breaks are restarts of a server; the last is one call in half a
+/// minute, which no server minds.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(30) };
+
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+type Handler<S, T> = Box<dyn Fn(&Change<'_, S, T>) + Send + Sync>;
+type Filter = Box<dyn Fn(&Object) -> bool + Send + Sync>;
+
+/// Keeps one store current. Made by [`Informer::of`], then run.
+pub struct Informer<S, T> {
+    cluster: Cluster<S>,
+    kind: Kind,
+    scope: Scope,
+    store: Store<S, T>,
+    handlers: Vec<Handler<S, T>>,
+    keep: Option<Filter>,
+    control: watch::Receiver<Control>,
+    connections: watch::Receiver<u64>,
+    streaming: bool,
+    labels: ClusterResource,
+    /// In a row, without a word from the server between them.
+    failures: u32,
+    listed_at: Instant,
+    /// How often it was told to list anew, as far as it has done so.
+    relists: u64,
+    /// Tells waiters apart.
+    salt: u64,
+    _age: Observation,
+}
+
+/// Which objects, and how much of them.
+#[derive(Clone, Debug, Default)]
+struct Scope {
+    namespace: Option<String>,
+    labels: Option<String>,
+    fields: Option<String>,
+    metadata_only: bool,
+}
+
+/// What others want of a running informer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Control {
+    paused: bool,
+    relists: u64,
+}
+
+/// Pauses a running informer, or makes it list anew.
+#[derive(Clone, Debug)]
+pub struct Switch(watch::Sender<Control>);
+
+impl Switch {
+    /// Ends the watch. The store stays as it is, and falls behind.
+    pub fn pause(&self) {
+        self.0.send_modify(|control| control.paused = true);
+    }
+
+    /// Catches up and goes on.
+    pub fn resume(&self) {
+        self.0.send_modify(|control| control.paused = false);
+    }
+
+    /// Lists everything anew, for a filter that changed its mind.
+    pub fn relist(&self) {
+        self.0.send_modify(|control| control.relists += 1);
+    }
+}
+
+/// Collects what an informer is to do.
+pub struct Builder<S, T: 'static> {
+    cluster: Cluster<S>,
+    kind: Kind,
+    scope: Scope,
+    indexes: Vec<&'static Index<T>>,
+    handlers: Vec<Handler<S, T>>,
+    keep: Option<Filter>,
+    streaming: bool,
+}
+
+impl<S: OnSide, T: Shape> Builder<S, T> {
+    /// Only objects of this namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.scope.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only objects with these labels.
+    #[must_use]
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.scope.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects with these fields.
+    #[must_use]
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.scope.fields = Some(selector.into());
+        self
+    }
+
+    /// Only the metadata of objects travels.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.scope.metadata_only = true;
+        self
+    }
+
+    /// Objects can be looked up by this.
+    #[must_use]
+    pub fn indexed_by(mut self, index: &'static Index<T>) -> Self {
+        self.indexes.push(index);
+        self
+    }
+
+    /// What does not pass is not stored. A filter that changes its mind needs [`Switch::relist`].
+    #[must_use]
+    pub fn keep(mut self, filter: impl Fn(&Object) -> bool + Send + Sync + 'static) -> Self {
+        self.keep = Some(Box::new(filter));
+        self
+    }
+
+    /// Is told of every change, after the store has it. It must be quick: it says which keys to look at.
+    #[must_use]
+    pub fn on_change(mut self, handler: impl Fn(&Change<'_, S, T>) + Send + Sync + 'static) -> Self {
+        self.handlers.push(Box::new(handler));
+        self
+    }
+
+    /// Lists in pages even if the server could stream.
+    #[must_use]
+    pub fn in_pages(mut self) -> Self {
+        self.streaming = false;
+        self
+    }
+
+    /// The informer, not running yet, and its switch.
+    pub fn build(self) -> (Informer<S, T>, Switch) {
+        let Self { cluster, kind, scope, indexes, handlers, keep, streaming } = self;
+        let (switch, control) = watch::channel(Control::default());
+        let store: Store<S, T> = Store::new(&indexes);
+        let labels =
+            ClusterResource { cluster: Arc::clone(cluster.name()), resource: Arc::from(&*kind.plural) };
+        let progress = store.progress().clone();
+        let age = cluster.metrics().cluster().watch_age.observe(labels.clone(), move || {
+            progress.heard_at().map(|heard_at| heard_at.elapsed().as_secs_f64())
+        });
+        let mut hasher = DefaultHasher::new();
+        (cluster.name(), &kind, &scope.namespace, &scope.labels, &scope.fields).hash(&mut hasher);
+        let salt = hasher.finish() ^ cluster.seed();
+        let informer = Informer {
+            connections: cluster.connections(),
+            cluster,
+            kind,
+            scope,
+            store,
+            handlers,
+            keep,
+            control,
+            streaming,
+            labels,
+            failures: 0,
+            listed_at: Instant::now(),
+            relists: 0,
+            salt,
+            _age: age,
+        };
+        (informer, Switch(switch))
+    }
+}
+
+/// Where to go on.
+enum Next {
+    /// List everything.
+    List,
+    /// Watch from this version.
+    Watch(Box<str>),
+}
+
+/// How a watch ended.
+struct End {
+    cause: Cause,
+    /// Up to where it was heard.
+    version: Option<Box<str>>,
+    /// Whether it said anything.
+    heard: bool,
+}
+
+enum Cause {
+    /// As it was told to.
+    Timeout,
+    /// Paused, other credentials, or asked to list anew.
+    Told,
+    /// Its version is gone, or the server counts lower than before.
+    Expired,
+    /// The server does not stream lists.
+    NoStreaming,
+    /// It did not end in time.
+    Silent,
+    /// The server or the connection ended it.
+    Broken(CallError),
+    /// The server ended it early, and said nothing.
+    Closed,
+}
+
+impl Cause {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Told => "told",
+            Self::Expired => "expired",
+            Self::NoStreaming => "no-streaming",
+            Self::Silent => "silent",
+            Self::Broken(_) => "broken",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl<S: OnSide, T: Shape> Informer<S, T> {
+    /// Starts to describe an informer of a kind.
+    pub fn of(cluster: &Cluster<S>, kind: Kind) -> Builder<S, T> {
+        Builder {
+            cluster: cluster.clone(),
+            kind,
+            scope: Scope::default(),
+            indexes: Vec::new(),
+            handlers: Vec::new(),
+            keep: None,
+            streaming: true,
+        }
+    }
+
+    /// What it keeps current.
+    pub fn store(&self) -> Store<S, T> {
+        self.store.clone()
+    }
+
+    /// Keeps the store current, for ever. To be given to a supervisor.
+    pub async fn run(mut self) {
+        let mut next = Next::List;
+        loop {
+            if self.told_to_list_anew().await {
+                next = Next::List;
+            }
+            next = match next {
+                Next::Watch(version) => self.watch_from(version).await,
+                Next::List if self.streaming => self.stream_list().await,
+                Next::List => match self.list_in_pages().await {
+                    Ok(version) => Next::Watch(version),
+                    Err(error) => {
+                        self.rest(&error).await;
+                        Next::List
+                    }
+                },
+            };
+        }
+    }
+
+    /// Waits while it is paused.
+    async fn told_to_list_anew(&mut self) -> bool {
+        // A switch that nobody holds any more stays as it is.
+        drop(self.control.wait_for(|control| !control.paused).await);
+        self.connections.mark_unchanged();
+        let relists = self.control.borrow_and_update().relists;
+        std::mem::replace(&mut self.relists, relists) != relists
+    }
+
+    async fn watch_from(&mut self, version: Box<str>) -> Next {
+        let end = self.watch(Some(version)).await;
+        self.after(end).await
+    }
+
+    async fn stream_list(&mut self) -> Next {
+        let end = self.watch(None).await;
+        self.after(end).await
+    }
+
+    /// Where to go on after a watch has ended.
+    async fn after(&mut self, end: End) -> Next {
+        self.count_restart(end.cause.word());
+        if end.heard {
+            self.failures = 0;
+        }
+        let relist_after = RELIST_AFTER + RELIST_AFTER.mul_f64(fraction(self.salt));
+        match end.cause {
+            Cause::Timeout if self.listed_at.elapsed() >= relist_after => Next::List,
+            Cause::Timeout | Cause::Told => end.version.map_or(Next::List, Next::Watch),
+            Cause::NoStreaming => {
+                self.streaming = false;
+                Next::List
+            }
+            Cause::Expired => {
+                // Once is the way of things. A server that says so again and again gets its rest.
+                self.failures += 1;
+                if self.failures > 1 {
+                    self.rest(&CallError::Unreachable { cause: "every version is gone".to_owned() }).await;
+                }
+                Next::List
+            }
+            Cause::Silent | Cause::Closed => {
+                self.rest(&CallError::Unreachable { cause: format!("the watch is {}", end.cause.word()) })
+                    .await;
+                self.where_the_server_stands(end.version).await
+            }
+            Cause::Broken(error) => {
+                self.rest(&error).await;
+                self.where_the_server_stands(end.version).await
+            }
+        }
+    }
+
+    /// Waits after a failure, unless there is news that may help.
+    async fn rest(&mut self, error: &CallError) {
+        self.failures += 1;
+        self.store.progress().failed(error);
+        let delay = BACKOFF.delay(self.failures, self.salt);
+        tracing::debug!(cluster = %self.cluster.name(), resource = %self.kind.plural, %error, ?delay, "watch failed");
+        tokio::select! {
+            biased;
+            () = changed(&mut self.connections) => {}
+            () = changed(&mut self.control) => {}
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+
+    /// After a break: goes on, unless the server counts lower than what we have seen.
+    async fn where_the_server_stands(&self, version: Option<Box<str>>) -> Next {
+        let Some(version) = version else { return Next::List };
+        let mut query = Query::default();
+        query.add("limit", Some("1"));
+        let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+        let call = Call { accept: METADATA_LIST, ..Call::read("list", &self.kind, path) };
+        let answer = self.cluster.ask(call).await.and_then(|bytes| parse::<Page>(&bytes));
+        match answer.map(|page| page.metadata.resource_version.parse::<u64>()) {
+            Ok(Ok(stands)) if version.parse().is_ok_and(|seen: u64| seen > stands) => Next::List,
+            // If it cannot be asked, the watch will fail too, and we come back here.
+            _ => Next::Watch(version),
+        }
+    }
+
+    async fn list_in_pages(&mut self) -> Result<Box<str>, CallError> {
+        let list = self.store.progress().begin_list();
+        self.store.begin_list();
+        let mut more = String::new();
+        loop {
+            let mut query = self.scope.query();
+            query.add("limit", Some(PAGE));
+            query.add("continue", Some(&more));
+            let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+            let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
+            let call = Call { accept, ..Call::read("list", &self.kind, path) };
+            let page: Page = parse(&self.cluster.ask(call).await?)?;
+            for object in page.items {
+                self.take_in(object);
+            }
+            more = page.metadata.more;
+            if more.is_empty() {
+                let version = page.metadata.resource_version;
+                self.end_list(list, &version);
+                return Ok(version.into_boxed_str());
+            }
+        }
+    }
+
+    fn end_list(&mut self, list: u64, version: &str) {
+        self.listed_at = Instant::now();
+        self.store.end_list(&|change| self.tell(change));
+        self.store.progress().end_list(list, version.parse().ok());
+        self.show_size();
+    }
+
+    /// Watches from a version, or lists first if there is none.
+    async fn watch(&mut self, from: Option<Box<str>>) -> End {
+        let lifetime = WATCH_FOR + WATCH_FOR.mul_f64(fraction(self.salt ^ self.watches()));
+        let mut query = self.scope.query();
+        query.add("watch", Some("true"));
+        query.add("allowWatchBookmarks", Some("true"));
+        query.add("timeoutSeconds", Some(&lifetime.as_secs().to_string()));
+        let mut list = None;
+        if let Some(version) = &from {
+            query.add("resourceVersion", Some(version));
+        } else {
+            query.add("sendInitialEvents", Some("true"));
+            query.add("resourceVersionMatch", Some("NotOlderThan"));
+            list = Some(self.store.progress().begin_list());
+            self.store.begin_list();
+        }
+        let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+        let accept = if self.scope.metadata_only { METADATA_ONLY } else { JSON };
+        let call = Call { accept, ..Call::read("watch", &self.kind, path) };
+        let started = Instant::now();
+        let mut end = End { cause: Cause::Timeout, version: from, heard: false };
+        let response = match self.cluster.open(call).await {
+            Ok(response) => response,
+            Err(error) => {
+                end.cause = why_not_opened(error, list.is_some());
+                return end;
+            }
+        };
+        let mut events = Events::new(response.into_body());
+        let give_up = started + lifetime + PATIENCE;
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = changed(&mut self.connections) => {
+                    end.cause = Cause::Told;
+                    return end;
+                }
+                () = changed(&mut self.control) => {
+                    end.cause = Cause::Told;
+                    return end;
+                }
+                () = tokio::time::sleep_until(give_up) => {
+                    end.cause = Cause::Silent;
+                    return end;
+                }
+            };
+            let Some(event) = event else {
+                let in_time = started.elapsed() + Duration::from_secs(1) >= lifetime;
+                end.cause = if in_time && list.is_none() { Cause::Timeout } else { Cause::Closed };
+                return end;
+            };
+            match event {
+                Ok(event) => {
+                    if let Err(cause) = self.take_event(event, &mut end, &mut list) {
+                        end.cause = cause;
+                        return end;
+                    }
+                }
+                Err(error) => {
+                    end.cause = Cause::Broken(error);
+                    return end;
+                }
+            }
+        }
+    }
+
+    /// Takes one event in, and says so if it was the last.
+    fn take_event(&mut self, event: Event, end: &mut End, list: &mut Option<u64>) -> Result<(), Cause> {
+        let version = match &event {
+            Event::Put(object) | Event::Gone(object) => object.meta.resource_version.clone(),
+            Event::Bookmark { version, .. } => version.clone(),
+            Event::Error(status) if status.is_expired() => return Err(Cause::Expired),
+            Event::Error(status) => return Err(Cause::Broken(CallError::Refused(Box::new(status.clone())))),
+        };
+        if list.is_none() && counts_back(end.version.as_deref(), &version) {
+            return Err(Cause::Expired);
+        }
+        end.heard = true;
+        match event {
+            Event::Put(object) => self.take_in(object),
+            Event::Gone(object) => self.store.remove(&object.key(), &|change| self.tell(change)),
+            Event::Bookmark { initial_events_end: true, .. } => {
+                if let Some(list) = list.take() {
+                    self.end_list(list, &version);
+                }
+            }
+            Event::Bookmark { .. } | Event::Error(_) => {}
+        }
+        // Initial events come in the order of names: a version counts only once they are all here.
+        if list.is_none() {
+            self.store.progress().saw(version.parse().ok());
+            self.show_size();
+            end.version = Some(version);
+        }
+        Ok(())
+    }
+
+    fn take_in(&self, object: Object) {
+        if self.keep.as_ref().is_none_or(|keep| keep(&object)) {
+            self.store.put(object, &|change| self.tell(change));
+        } else {
+            self.store.remove(&object.key(), &|change| self.tell(change));
+        }
+    }
+
+    fn tell(&self, change: &Change<'_, S, T>) {
+        for handler in &self.handlers {
+            handler(change);
+        }
+    }
+
+    fn show_size(&self) {
+        let size = i64::try_from(self.store.len()).unwrap_or(i64::MAX);
+        self.cluster.metrics().cluster().store_objects.of(&self.labels).set(size);
+    }
+
+    fn count_restart(&self, cause: &'static str) {
+        let ClusterResource { cluster, resource } = self.labels.clone();
+        self.cluster.metrics().cluster().watch_restarts.of(&WatchRestart { cluster, resource, cause }).inc();
+    }
+
+    /// Another number for every watch.
+    fn watches(&self) -> u64 {
+        self.store.progress().seen().unwrap_or_default()
+    }
+}
+
+fn why_not_opened(error: CallError, listing: bool) -> Cause {
+    match error.status() {
+        Some(status) if status.is_expired() => Cause::Expired,
+        // Older servers, and storages that cannot: they say that the parameters are wrong.
+        Some(status) if listing && matches!(status.code, 400 | 422) => Cause::NoStreaming,
+        _ => Cause::Broken(error),
+    }
+}
+
+impl Scope {
+    fn query(&self) -> Query {
+        let mut query = Query::default();
+        query.add("labelSelector", self.labels.as_deref());
+        query.add("fieldSelector", self.fields.as_deref());
+        query
+    }
+}
+
+fn counts_back(before: Option<&str>, now: &str) -> bool {
+    match (before.map(str::parse::<u64>), now.parse::<u64>()) {
+        (Some(Ok(before)), Ok(now)) => now < before,
+        _ => false,
+    }
+}
+
+/// Waits for a change; for ever if nobody can make one any more.
+async fn changed<V>(receiver: &mut watch::Receiver<V>) {
+    if receiver.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl<S, T> std::fmt::Debug for Informer<S, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Informer")
+            .field("kind", &self.kind.plural)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
