@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubeocean_api::names::EVENT_NAMESPACE;
+use kubeocean_api::keys::names::EVENT_NAMESPACE;
 use kubeocean_model::action::{Action, Kind, Mark, PatchForm, Verb, kinds};
 use kubeocean_model::key::{Key, OnSide};
 use serde_json::{Value, json};
