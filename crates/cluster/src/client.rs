@@ -38,6 +38,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// a sixth of the writing ones.
 const CALLS_AT_A_TIME: usize = 32;
 
+/// Watches of many informers end at different times. A silent drop is noticed after two minutes at most;
+/// renewing costs one small call a minute.
+const WATCH_FOR: Duration = Duration::from_secs(60);
+
 /// A cluster on side `S`. Clones are the same cluster.
 pub struct Cluster<S> {
     inner: Arc<Inner>,
@@ -52,6 +56,7 @@ struct Inner {
     limiter: Limiter,
     deadline: Duration,
     agent: HeaderValue,
+    watch_for: Duration,
     seed: u64,
     metrics: Metrics,
 }
@@ -67,6 +72,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// The most calls at a time, but for watches and vital ones.
     pub calls_at_a_time: usize,
+    /// How long a watch lives before it is renewed, and up to twice as long: that is when a silent drop is
+    /// noticed.
+    pub watch_for: Duration,
     /// What delays are jittered by: another number in every process, a fixed one in simulations.
     pub seed: u64,
     /// Where it is counted.
@@ -81,6 +89,7 @@ impl Settings {
             component: component.into(),
             deadline: DEADLINE,
             calls_at_a_time: CALLS_AT_A_TIME,
+            watch_for: WATCH_FOR,
             seed: process_seed(),
             metrics: metrics.clone(),
         }
@@ -135,7 +144,7 @@ impl<S: OnSide> Cluster<S> {
 
     /// A cluster behind a client that someone else made: a simulated API server, for example.
     pub fn over(client: kube::Client, settings: Settings) -> Self {
-        let Settings { name, component, deadline, calls_at_a_time, seed, metrics } = settings;
+        let Settings { name, component, deadline, calls_at_a_time, watch_for, seed, metrics } = settings;
         let agent = HeaderValue::from_str(&format!("{component}/{}", env!("CARGO_PKG_VERSION")))
             .unwrap_or(HeaderValue::from_static("kubeocean"));
         let inner = Inner {
@@ -145,6 +154,7 @@ impl<S: OnSide> Cluster<S> {
             limiter: Limiter::new(calls_at_a_time),
             deadline,
             agent,
+            watch_for,
             seed,
             metrics,
         };
@@ -283,6 +293,10 @@ impl<S: OnSide> Cluster<S> {
     /// Tells when the connection was replaced.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
         self.inner.connection.subscribe()
+    }
+
+    pub(crate) fn watch_for(&self) -> Duration {
+        self.inner.watch_for
     }
 
     pub(crate) fn seed(&self) -> u64 {

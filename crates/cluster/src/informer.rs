@@ -36,10 +36,6 @@ use crate::metrics::{ClusterResource, Observation, WatchRestart};
 use crate::store::{Change, Index, Shape, Store};
 use crate::watch::{Event, Events};
 
-/// Each watch lives this long and up to twice as long: watches of many informers end at different times.
-/// A silent drop is noticed after two minutes at most; renewing costs one small call a minute.
-const WATCH_FOR: Duration = Duration::from_secs(60);
-
 /// What a server may take longer than it was told before we take the connection for dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -425,11 +421,12 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
 
     /// Watches from a version, or lists first if there is none.
     async fn watch(&mut self, from: Option<Box<str>>) -> End {
-        let lifetime = WATCH_FOR + WATCH_FOR.mul_f64(fraction(self.salt ^ self.watches()));
+        let watch_for = self.cluster.watch_for();
+        let lifetime = watch_for + watch_for.mul_f64(fraction(self.salt ^ self.watches()));
         let mut query = self.scope.query();
         query.add("watch", Some("true"));
         query.add("allowWatchBookmarks", Some("true"));
-        query.add("timeoutSeconds", Some(&lifetime.as_secs().to_string()));
+        query.add("timeoutSeconds", Some(&lifetime.as_secs().max(1).to_string()));
         let mut list = None;
         if let Some(version) = &from {
             query.add("resourceVersion", Some(version));

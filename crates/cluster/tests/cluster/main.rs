@@ -1,1 +1,14 @@
-//! Integration tests of kubeocean-cluster.
+//! The door to API servers, in front of real ones.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, a panic is the report"
+)]
+
+mod credentials;
+mod elections;
+mod informers;
+mod support;
+mod writes;

@@ -1,0 +1,62 @@
+//! Kubeconfigs that someone hands over.
+
+use kubeocean_cluster::credentials::Credentials;
+
+fn kubeconfig(cluster: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+         clusters: [{{name: a, cluster: {{{cluster}}}}}]\nusers: [{{name: a, user: {{{user}}}}}]\n"
+    )
+}
+
+const SERVER: &str = "server: 'https://10.0.0.1:6443'";
+
+#[tokio::test]
+async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
+    let cases = [
+        (
+            SERVER,
+            "exec: {command: sh, apiVersion: client.authentication.k8s.io/v1}",
+            "use a token or a client certificate",
+        ),
+        (SERVER, "auth-provider: {name: gcp}", "use a token or a client certificate"),
+        (SERVER, "tokenFile: /etc/passwd", "users[].user.tokenFile"),
+        (SERVER, "client-certificate: /a, client-key-data: YQ==", "users[].user.client-certificate"),
+        (SERVER, "client-certificate-data: YQ==, client-key: /a", "users[].user.client-key"),
+        (SERVER, "username: a, password: b", "user name and password"),
+        (SERVER, "", "no token and no client certificate"),
+        ("server: 'https://a', certificate-authority: /a", "token: t", "kubectl config view --flatten"),
+        ("server: 'https://a', proxy-url: 'http://evil:1'", "token: t", "proxy-url"),
+        ("server: 'https://a', insecure-skip-tls-verify: true", "token: t", "certificate-authority-data"),
+        ("server: 'http://a'", "token: t", "must be an https:// address"),
+        ("server: 'a:6443'", "token: t", "must be an https:// address"),
+        ("", "token: t", "incomplete"),
+    ];
+    for (cluster, user, expected) in cases {
+        let error = Credentials::from_kubeconfig(kubeconfig(cluster, user).as_bytes()).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{cluster} {user}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_another_context_carries_is_refused_too() {
+    let text = kubeconfig(SERVER, "token: t") + "---\n";
+    Credentials::from_kubeconfig(text.as_bytes()).await.unwrap();
+    let text = kubeconfig(SERVER, "token: t")
+        .replace("users: [", "users: [{name: b, user: {exec: {command: sh, apiVersion: v1}}}, ");
+    let error = Credentials::from_kubeconfig(text.as_bytes()).await.unwrap_err();
+    assert!(error.to_string().contains("runs a command"), "{error}");
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_and_secrets_are_not_printed() {
+    for bytes in [&b"\xff\xfe"[..], b"", b"]", b"a: b", b"- 1", b"YXBpVmVyc2lvbjogdjEK"] {
+        let error = Credentials::from_kubeconfig(bytes).await.unwrap_err();
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    let credentials =
+        Credentials::from_kubeconfig(kubeconfig(SERVER, "token: hunter2").as_bytes()).await.unwrap();
+    assert!(!format!("{credentials:?}").contains("hunter2"));
+    assert_eq!(credentials.server(), "https://10.0.0.1:6443/");
+}
