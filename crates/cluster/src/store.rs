@@ -264,6 +264,24 @@ impl<S, T> std::fmt::Debug for Store<S, T> {
     }
 }
 
+/// For benchmarks: a store without an informer.
+#[doc(hidden)]
+pub mod bench {
+    use super::{Index, Object, Shape, Store};
+
+    /// Decodes and takes in.
+    pub fn fill<'a, S, T: Shape>(
+        indexes: &[&Index<T>],
+        objects: impl Iterator<Item = &'a str>,
+    ) -> Store<S, T> {
+        let store = Store::new(indexes);
+        for object in objects.filter_map(|text| serde_json::from_str::<Object>(text).ok()) {
+            store.put(object, &|_| {});
+        }
+        store
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kubeocean_model::key::Virtual;
