@@ -2,3 +2,5 @@
 
 pub mod clock;
 pub mod metrics;
+pub mod process;
+pub mod telemetry;
