@@ -159,6 +159,11 @@ impl Telemetry {
         Ok(Self { dispatch: Dispatch::new(subscriber), guard: TelemetryGuard { log, traces } })
     }
 
+    /// The log level, to be read and changed while `dispatch` lives.
+    pub fn log(&self) -> LogControl {
+        self.guard.log()
+    }
+
     /// What ends it, and controls it meanwhile.
     pub fn guard(self) -> TelemetryGuard {
         self.guard

@@ -199,6 +199,8 @@ impl<C> fmt::Debug for Carrier<C> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LogArgs;
+    use super::super::tests::logged;
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Environment {
@@ -238,5 +240,26 @@ mod tests {
         let provider = provider("test", &of(&[(GENERAL, "https://127.0.0.1:1")]));
         // A machine without certificates is told so; both are fine here.
         assert!(matches!(provider, Ok(Some(_)) | Err(TelemetryError::Roots(_))));
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_away_is_told_once_and_so_is_its_return() {
+        let carrier =
+            Carrier::new(HttpConnector::new(), Handle::current(), &Uri::from_static("http://c:4318"));
+        let lines = logged(&LogArgs::default(), |_| {
+            for _ in 0..3 {
+                carrier.tell(&Err("connection refused".into()));
+            }
+            for _ in 0..3 {
+                carrier.tell(&Ok(Response::new(Bytes::new())));
+            }
+        });
+        assert_eq!(
+            lines.messages(),
+            [
+                "traces are not delivered; they are lost until the collector is back",
+                "traces are delivered again"
+            ]
+        );
     }
 }

@@ -14,7 +14,7 @@ use super::*;
 
 /// What was logged.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -35,13 +35,13 @@ impl Lines {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn messages(&self) -> Vec<String> {
+    pub(super) fn messages(&self) -> Vec<String> {
         self.json().iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     }
 }
 
 /// Runs `log` with these flags.
-fn logged(args: &LogArgs, log: impl FnOnce(&LogControl)) -> Lines {
+pub(super) fn logged(args: &LogArgs, log: impl FnOnce(&LogControl)) -> Lines {
     let lines = Lines::default();
     let writer = lines.clone();
     let telemetry =
@@ -190,7 +190,7 @@ async fn a_collector_gets_the_span_and_who_sent_it() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_delays_nobody_and_is_told_once() {
+async fn a_collector_that_is_away_delays_nobody() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let environment =
         [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", format!("http://{gone}/v1/traces"))].into_iter().collect();
