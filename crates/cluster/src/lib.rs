@@ -4,4 +4,5 @@ pub mod admin;
 pub mod clock;
 pub mod metrics;
 pub mod process;
+pub mod shutdown;
 pub mod telemetry;
