@@ -56,8 +56,8 @@ impl Collector for ProcessCollector {
             gauge("process_virtual_memory_bytes", "Virtual memory", stat.vsize as f64)?;
             gauge("process_threads", "Threads of the operating system", stat.num_threads as f64)?;
             if let Ok(boot) = boot_time_secs() {
-                let start = boot as f64 + stat.starttime as f64 / ticks;
-                gauge("process_start_time_seconds", "Start, in seconds since the epoch", start)?;
+                let since = boot as f64 + stat.starttime as f64 / ticks;
+                gauge("process_start_time_seconds", "Start, in seconds since the epoch", since)?;
             }
         }
         if let Ok(open) = process.fd_count() {

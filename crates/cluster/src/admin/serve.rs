@@ -74,9 +74,8 @@ pub(super) async fn serve(listener: TcpListener, routes: Router, stop: Cancellat
         let connection = graceful.watch(connection);
         connections.spawn(async move {
             let _slot = slot;
-            match tokio::time::timeout(LONGEST_CONNECTION, connection).await {
-                Ok(Err(error)) => tracing::debug!(%error, %peer, "a connection broke"),
-                Ok(Ok(())) | Err(_) => {}
+            if let Ok(Err(error)) = tokio::time::timeout(LONGEST_CONNECTION, connection).await {
+                tracing::debug!(%error, %peer, "a connection broke");
             }
         });
     }

@@ -39,10 +39,10 @@ async fn start(args: &AdminArgs) -> Running {
         Telemetry::prepare("test", &LogArgs::default(), &Environment::default(), io::sink, false).unwrap();
     let log = telemetry.log();
     let admin = Admin::new(Metrics::new("test"), log.clone());
-    let server = admin.bind(args).await.unwrap();
-    let (metrics, probes) = (server.metrics_address(), server.probe_address());
+    let bound = admin.bind(args).await.unwrap();
+    let (metrics, probes) = (bound.metrics_address(), bound.probe_address());
     let stop = CancellationToken::new();
-    let served = tokio::spawn(server.serve(stop.clone()));
+    let served = tokio::spawn(bound.serve(stop.clone()));
     Running { admin, log, metrics, probes, stop, served, _telemetry: telemetry }
 }
 

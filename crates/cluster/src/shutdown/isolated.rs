@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::Ending;
-use super::running::message_of;
 use crate::admin::Health;
+use crate::telemetry::panic_message;
 
 /// The first restart comes soon, since most causes are passing.
 const FIRST_RESTART: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl fmt::Display for State {
 
 /// Runs what `start` starts until `stop`, again and again with backoff when it fails or panics, and not
 /// again when it returns without an error. How it does is noted in `health` under `name`, which no
-/// probe fails for.
+/// probe fails for, until `stop`.
 ///
 /// A part of [`Supervisor::isolated`](super::Supervisor::isolated), for who starts and ends loops while running.
 pub async fn isolate<F, Fut>(name: &str, health: &Health, stop: CancellationToken, mut start: F)
@@ -71,7 +71,7 @@ where
                 break;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(payload) => format!("panicked: {}", message_of(&*payload)),
+            Err(payload) => format!("panicked: {}", panic_message(&*payload)),
         };
         if stop.is_cancelled() {
             break;
@@ -88,5 +88,8 @@ where
         restarts = restarts.saturating_add(1);
         delay = (delay * 2).min(SLOWEST_RESTART);
         *state.lock() = State::Running { restarts, last: Some(why) };
+    }
+    if stop.is_cancelled() {
+        health.forget(name);
     }
 }

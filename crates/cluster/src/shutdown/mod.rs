@@ -299,13 +299,11 @@ impl Supervisor {
                 () = hurry => None,
             }
         };
-        match outcome {
-            Some(outcome) => outcome,
-            None => {
-                running.abort_all().await;
-                Err(SupervisorError::Interrupted)
-            }
+        if let Some(outcome) = outcome {
+            return outcome;
         }
+        running.abort_all().await;
+        Err(SupervisorError::Interrupted)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The tasks of a running supervisor.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{BoxError, BoxFuture, CHECK, Loop, SupervisorError};
 use crate::admin::Health;
+use crate::telemetry::panic_message;
 
 /// An aborted task is gone at its next await. One that is busy for longer is left to the end of the
 /// runtime.
@@ -41,6 +41,8 @@ pub(super) struct Running {
     tasks: HashMap<Id, Task>,
     /// Loops that are dead and should not be, with the reason.
     dead: Arc<Mutex<BTreeMap<Arc<str>, String>>>,
+    /// The first of them, until it is told.
+    death: Option<SupervisorError>,
 }
 
 impl Running {
@@ -54,7 +56,7 @@ impl Running {
             }
             Err(dead.iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>().join("; "))
         });
-        Self { loops, stage_within, set: JoinSet::new(), tasks: HashMap::new(), dead }
+        Self { loops, stage_within, set: JoinSet::new(), tasks: HashMap::new(), dead, death: None }
     }
 
     /// Starts everything, and follows the lead until `stop` or a death.
@@ -80,6 +82,9 @@ impl Running {
                 if !overdue.is_empty() {
                     tracing::warn!(?overdue, "aborted, since the lead is lost");
                 }
+                if let Some(error) = self.death.take() {
+                    return Err(error);
+                }
             }
             leading = wanted;
             let changed = async {
@@ -91,12 +96,14 @@ impl Running {
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
+                // Before deaths: a loop that fails because the lead is lost is no failure.
+                alive = changed => elected = alive,
                 Some(joined) = self.set.join_next_with_id() => {
-                    if let Some(error) = self.buried(joined) {
+                    self.bury(joined);
+                    if let Some(error) = self.death.take() {
                         return Err(error);
                     }
                 }
-                alive = changed => elected = alive,
             }
         }
     }
@@ -134,12 +141,12 @@ impl Running {
         self.wait_for(&stage).await
     }
 
-    /// Waits until these are gone, and aborts them at the deadline. What else dies meanwhile is noted.
+    /// Waits until these are gone, and aborts them at the deadline. What else dies meanwhile is a death.
     async fn wait_for(&mut self, stage: &[Id]) -> Vec<String> {
         let deadline = Instant::now() + self.stage_within;
         while stage.iter().any(|id| self.tasks.contains_key(id)) {
             match timeout_at(deadline, self.set.join_next_with_id()).await {
-                Ok(Some(joined)) => self.note(joined),
+                Ok(Some(joined)) => self.bury(joined),
                 Ok(None) => return Vec::new(),
                 Err(_) => break,
             }
@@ -159,7 +166,7 @@ impl Running {
         let gone = async {
             while ids.iter().any(|id| self.tasks.contains_key(id)) {
                 match self.set.join_next_with_id().await {
-                    Some(joined) => self.note(joined),
+                    Some(joined) => self.bury(joined),
                     None => break,
                 }
             }
@@ -185,37 +192,26 @@ impl Running {
         self.wait_for(&[id]).await.is_empty()
     }
 
-    /// A task is gone that nobody asked to go: the error to end with, if it was more than an isolated loop
-    /// that has finished.
-    fn buried(&mut self, joined: Result<(Id, Result<(), BoxError>), JoinError>) -> Option<SupervisorError> {
-        let (task, outcome) = self.remove(joined)?;
-        let name = task.name;
-        let error = match outcome {
-            Outcome::Done if self.is_isolated(task.index) => return None,
-            Outcome::Done => SupervisorError::Ended { name: name.clone() },
-            Outcome::Failed(cause) => SupervisorError::Failed { name: name.clone(), cause },
-            Outcome::Panicked(message) => SupervisorError::Panicked { name: name.clone(), message },
-        };
-        let why = match &error {
-            SupervisorError::Failed { cause, .. } => cause.to_string(),
-            SupervisorError::Panicked { message, .. } => format!("panicked: {message}"),
-            _ => "ended by itself".to_owned(),
-        };
-        self.dead.lock().insert(name, why);
-        Some(error)
-    }
-
-    /// A task is gone while we end things.
-    fn note(&mut self, joined: Result<(Id, Result<(), BoxError>), JoinError>) {
+    /// A task is gone. If nobody had asked it to go, that is a death.
+    fn bury(&mut self, joined: Result<(Id, Result<(), BoxError>), JoinError>) {
         let Some((task, outcome)) = self.remove(joined) else { return };
-        let name = &*task.name;
-        match outcome {
-            Outcome::Done => tracing::debug!(name, "stopped"),
-            Outcome::Failed(cause) => {
-                tracing::warn!(name, error = &*cause as &dyn std::error::Error, "failed while stopping")
-            }
-            Outcome::Panicked(message) => tracing::error!(name, message, "panicked while stopping"),
+        let Task { name, index, stop, .. } = task;
+        if index.is_none() || stop.is_cancelled() {
+            return tell(&name, outcome);
         }
+        let (why, error) = match outcome {
+            Outcome::Done if self.is_isolated(index) => return,
+            Outcome::Done => ("ended by itself".to_owned(), SupervisorError::Ended { name: name.clone() }),
+            Outcome::Failed(cause) => {
+                (cause.to_string(), SupervisorError::Failed { name: name.clone(), cause })
+            }
+            Outcome::Panicked(message) => {
+                (format!("panicked: {message}"), SupervisorError::Panicked { name: name.clone(), message })
+            }
+        };
+        tracing::error!(name = &*name, why, "a loop died");
+        self.dead.lock().insert(name, why);
+        self.death.get_or_insert(error);
     }
 
     fn is_isolated(&self, index: Option<usize>) -> bool {
@@ -229,7 +225,7 @@ impl Running {
             Err(error) => {
                 let id = error.id();
                 match error.try_into_panic() {
-                    Ok(payload) => (id, Outcome::Panicked(message_of(&*payload))),
+                    Ok(payload) => (id, Outcome::Panicked(panic_message(&*payload))),
                     // Aborted, by us.
                     Err(_) => (id, Outcome::Done),
                 }
@@ -245,11 +241,13 @@ enum Outcome {
     Panicked(String),
 }
 
-/// What `panic!` was given.
-pub(super) fn message_of(payload: &(dyn Any + Send)) -> String {
-    payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a message".to_owned())
+/// How a task ended that was asked to, or a hook.
+fn tell(name: &str, outcome: Outcome) {
+    match outcome {
+        Outcome::Done => tracing::debug!(name, "stopped"),
+        Outcome::Failed(cause) => {
+            tracing::warn!(name, error = &*cause as &dyn std::error::Error, "failed while stopping");
+        }
+        Outcome::Panicked(message) => tracing::error!(name, message, "panicked while stopping"),
+    }
 }

@@ -36,7 +36,7 @@ impl Diary {
 }
 
 async fn deaf(_: CancellationToken) {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn failures(health: &Health) -> Vec<String> {
@@ -148,7 +148,7 @@ async fn a_deaf_loop_is_aborted_at_the_deadline_and_named() {
         .stage_within(Duration::from_secs(7))
         .always("world", diary.obedient("world"))
         .leading("pods", deaf)
-        .after("hook", || std::future::pending())
+        .after("hook", std::future::pending)
         .until(sleep(MINUTE))
         .await
         .unwrap_err();
@@ -179,6 +179,47 @@ async fn a_deaf_leading_loop_does_not_outlive_the_lead() {
         .until(story)
         .await
         .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_dies_while_the_lead_is_lost_is_not_overlooked() {
+    let (lead, leads) = watch::channel(true);
+    let story = async move {
+        sleep(MINUTE).await;
+        lead.send_replace(false);
+        std::future::pending::<()>().await;
+    };
+    let error = Supervisor::new(&Health::new())
+        .leadership(leads)
+        .always("world", |_| sleep(MINUTE + Duration::from_secs(1)))
+        .leading("pods", |stop| async move {
+            stop.cancelled().await;
+            sleep(Duration::from_secs(3)).await;
+        })
+        .until(story)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().starts_with("the loop world ended by itself"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_fails_because_the_lead_is_lost_is_no_failure() {
+    let (lead, leads) = watch::channel(true);
+    let loses = lead.clone();
+    Supervisor::new(&Health::new())
+        .leadership(leads)
+        .leading("pods", move |_| {
+            let loses = loses.clone();
+            async move {
+                sleep(MINUTE).await;
+                loses.send_replace(false);
+                Err::<(), _>("fenced")
+            }
+        })
+        .until(sleep(MINUTE * 2))
+        .await
+        .unwrap();
+    drop(lead);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,9 +4,11 @@
 //! innermost, then those of the event, all on one level: a query for `binding="w1"` finds every line below
 //! the span that said so. The inner of two equal names wins.
 
+use std::any::Any;
 use std::backtrace::Backtrace;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::panic::PanicHookInfo;
 
 use jiff::Timestamp;
 use serde::ser::{SerializeMap, Serializer as _};
@@ -58,7 +60,7 @@ where
         let mut write = || -> Result<(), serde_json::Error> {
             let mut map = json.serialize_map(None)?;
             map.serialize_entry("time", &self.time.json(Timestamp::now()))?;
-            map.serialize_entry("level", level(metadata.level()))?;
+            map.serialize_entry("level", level(*metadata.level()))?;
             map.serialize_entry("target", metadata.target())?;
             map.serialize_entry("message", fields.message.as_deref().unwrap_or_default())?;
             for (name, value) in &fields.others {
@@ -101,9 +103,26 @@ where
     }
 }
 
+/// A panic is a line like any other: what collects logs reads JSON.
+pub(super) fn log_panic(panic: &PanicHookInfo<'_>) {
+    let said = panic_message(panic.payload());
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let stack = Backtrace::force_capture().to_string();
+    tracing::error!(place, stack, "panicked: {said}");
+}
+
+/// What `panic!` was given.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
+}
+
 /// Lower case, as zap and everyone who parses its lines has it.
-fn level(level: &Level) -> &'static str {
-    match *level {
+fn level(level: Level) -> &'static str {
+    match level {
         Level::ERROR => "error",
         Level::WARN => "warn",
         Level::INFO => "info",

@@ -29,6 +29,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 pub use args::{LogArgs, LogFormat, StackLevel, TimeEncoding, ZapEncoder, ZapLevel};
+pub(crate) use line::panic_message;
+
 pub use filter::{AUDIT, FilterError, LogControl};
 
 /// The last spans are sent within this time, or lost: short against the 30 s that Kubernetes grants a
@@ -97,7 +99,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Installs logging on standard error, and traces, for the whole process. `component` names it to the
+    /// Installs logging on standard error, of panics too, and traces, for the whole process. `component` names it to the
     /// collector where `OTEL_SERVICE_NAME` does not.
     pub fn init(
         component: &str,
@@ -108,6 +110,7 @@ impl Telemetry {
         let telemetry = Self::prepare(component, args, environment, std::io::stderr, colours)?;
         tracing::dispatcher::set_global_default(telemetry.dispatch)
             .map_err(|_| TelemetryError::AlreadyInstalled)?;
+        std::panic::set_hook(Box::new(line::log_panic));
         otlp::say_what_is_ignored(environment);
         Ok(telemetry.guard)
     }
