@@ -7,3 +7,4 @@
 
 pub mod action;
 pub mod key;
+pub mod quantity;
