@@ -7,4 +7,6 @@
 
 pub mod action;
 pub mod key;
+pub mod naming;
 pub mod quantity;
+pub mod selector;

@@ -155,9 +155,7 @@ fn is_short(parts: &Parts<'_>, factor: Factor) -> bool {
             whole_digits(parts) + parts.fraction.len() <= 18 && last_digit(parts, exponent) >= -9
         }
         // Each power of 1024 costs three digits of fourteen.
-        Factor::Kibi(power) => {
-            parts.fraction.is_empty() && whole_digits(parts) + 3 * power as usize <= 14
-        }
+        Factor::Kibi(power) => parts.fraction.is_empty() && whole_digits(parts) + 3 * power as usize <= 14,
     }
 }
 
