@@ -10,3 +10,4 @@ pub mod key;
 pub mod naming;
 pub mod quantity;
 pub mod selector;
+pub mod window;
