@@ -6,8 +6,11 @@
 //! [`action::Action`]s that a plan returns to the crate `cluster`.
 
 pub mod action;
+pub mod binding;
 pub mod key;
 pub mod naming;
 pub mod quantity;
+pub mod requests;
+pub mod resources;
 pub mod selector;
 pub mod window;
