@@ -8,6 +8,7 @@
 pub mod action;
 pub mod binding;
 pub mod key;
+pub mod lease;
 pub mod naming;
 pub mod quantity;
 pub mod requests;

@@ -316,25 +316,22 @@ fn on_label(
             }
             Some(if operator == "Exists" { Test::Exists } else { Test::DoesNotExist })
         }
-        "Gt" | "Lt" if known == NODE_OPERATORS => match values {
-            [value] => match value.parse() {
-                Ok(limit) => Some(if operator == "Gt" { Test::Above(limit) } else { Test::Below(limit) }),
-                Err(_) => {
-                    faults.add("values[0]", SelectorFault::NotANumber(value.clone()));
-                    None
-                }
-            },
-            _ => {
-                faults.add("values", SelectorFault::NotOneValue(values.len()));
-                None
-            }
-        },
+        "Gt" | "Lt" if known == NODE_OPERATORS => only_number(values, &mut faults)
+            .map(|limit| if operator == "Gt" { Test::Above(limit) } else { Test::Below(limit) }),
         _ => {
             faults.add("operator", SelectorFault::Operator { given: operator.to_owned(), known });
             None
         }
     };
     faults.or(test.map(|test| Requirement { subject: Subject::Label(key.to_owned()), test }))
+}
+
+fn only_number(values: &[String], faults: &mut Faults<'_>) -> Option<i64> {
+    let [value] = values else {
+        faults.add("values", SelectorFault::NotOneValue(values.len()));
+        return None;
+    };
+    value.parse().inspect_err(|_| faults.add("values[0]", SelectorFault::NotANumber(value.clone()))).ok()
 }
 
 fn on_field(
