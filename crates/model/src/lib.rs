@@ -6,5 +6,13 @@
 //! [`action::Action`]s that a plan returns to the crate `cluster`.
 
 pub mod action;
+pub mod binding;
 pub mod key;
+pub mod lease;
+pub mod naming;
 pub mod object;
+pub mod quantity;
+pub mod requests;
+pub mod resources;
+pub mod selector;
+pub mod window;

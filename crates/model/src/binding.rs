@@ -1,0 +1,175 @@
+//! A `ClusterBinding`, read once: every later function takes this and never the raw object.
+//!
+//! API servers refuse most of what is refused here; older ones with older definitions may not.
+
+use kubeocean_api::ClusterBinding;
+
+use crate::naming::{BadClusterId, ClusterId, is_dns_label};
+use crate::selector::{NodeSelector, SelectorError};
+
+/// One worker cluster, as the computing cluster knows it.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "so many switches does a binding have")]
+pub struct Binding {
+    /// Name of the object.
+    pub name: String,
+    /// Uid of the object: what our objects are stamped with.
+    pub uid: String,
+    /// Which worker cluster, in names and keys.
+    pub cluster_id: ClusterId,
+    /// Namespace of the Secret with the kubeconfig.
+    pub secret_namespace: String,
+    /// Name of the Secret with the kubeconfig.
+    pub secret_name: String,
+    /// Which P nodes may be leased.
+    pub selector: NodeSelector,
+    /// P namespace of everything we make there.
+    pub mount_namespace: String,
+    /// V namespaces whose Services are mirrored.
+    pub service_namespaces: ServiceNamespaces,
+    /// Whether virtual nodes get the taint that keeps out who does not tolerate it.
+    pub has_default_taint: bool,
+    /// `PriorityClass` of P pods; `None`: ours.
+    pub priority_class: Option<String>,
+    /// Whether pods of `DaemonSets` are mapped without asking for it.
+    pub maps_daemon_sets: bool,
+    /// Whether P pods are put on their node by name.
+    pub schedules_directly: bool,
+    /// Whether the object is on its way out.
+    pub is_deleting: bool,
+}
+
+/// V namespaces whose Services are mirrored into P.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceNamespaces {
+    /// All that are not system namespaces.
+    All,
+    /// These.
+    Listed(Vec<String>),
+}
+
+/// What is wrong with a binding.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindingFault {
+    /// The object does not come from an API server.
+    #[error("metadata.{0} is empty: read the object from the API server")]
+    NoIdentity(&'static str),
+    /// A bad `clusterID`.
+    #[error("spec.clusterID: {0}")]
+    ClusterId(#[from] BadClusterId),
+    /// No name or namespace of the Secret.
+    #[error("spec.secretRef.{0} is empty: name the Secret that holds the kubeconfig")]
+    SecretRef(&'static str),
+    /// No namespace's name.
+    #[error("spec.mountNamespace: `{0}` is not a namespace name; for example 'kubeocean-worker'")]
+    MountNamespace(String),
+    /// Neither `*` nor a namespace's name.
+    #[error("spec.serviceNamespaces[{index}]: `{given}` is neither '*' nor a namespace name")]
+    ServiceNamespace {
+        /// Which entry.
+        index: usize,
+        /// What was written.
+        given: String,
+    },
+    /// A selector that cannot be followed.
+    #[error("spec.nodeSelector.{0}")]
+    Selector(SelectorError),
+}
+
+impl Binding {
+    /// Reads an object; every fault is named.
+    pub fn parse(object: &ClusterBinding) -> Result<Self, Vec<BindingFault>> {
+        let spec = &object.spec;
+        let mut faults = Vec::new();
+        let mut identity = |field, value: &Option<String>| {
+            let value = value.clone().unwrap_or_default();
+            if value.is_empty() {
+                faults.push(BindingFault::NoIdentity(field));
+            }
+            value
+        };
+        let name = identity("name", &object.metadata.name);
+        let uid = identity("uid", &object.metadata.uid);
+        for (field, value) in [("name", &spec.secret_ref.name), ("namespace", &spec.secret_ref.namespace)] {
+            if value.is_empty() {
+                faults.push(BindingFault::SecretRef(field));
+            }
+        }
+        if !is_dns_label(&spec.mount_namespace) {
+            faults.push(BindingFault::MountNamespace(spec.mount_namespace.clone()));
+        }
+        for (index, given) in spec.service_namespaces.iter().enumerate() {
+            if given != "*" && !is_dns_label(given) {
+                faults.push(BindingFault::ServiceNamespace { index, given: given.clone() });
+            }
+        }
+        let selector = NodeSelector::parse(spec.node_selector.as_ref())
+            .inspect_err(|errors| faults.extend(errors.iter().cloned().map(BindingFault::Selector)));
+        let cluster_id =
+            ClusterId::parse(&spec.cluster_id).inspect_err(|error| faults.push(error.clone().into()));
+        let (Ok(selector), Ok(cluster_id), true) = (selector, cluster_id, faults.is_empty()) else {
+            return Err(faults);
+        };
+        Ok(Self {
+            name,
+            uid,
+            cluster_id,
+            secret_namespace: spec.secret_ref.namespace.clone(),
+            secret_name: spec.secret_ref.name.clone(),
+            selector,
+            mount_namespace: spec.mount_namespace.clone(),
+            service_namespaces: if spec.service_namespaces.iter().any(|one| one == "*") {
+                ServiceNamespaces::All
+            } else {
+                ServiceNamespaces::Listed(spec.service_namespaces.clone())
+            },
+            has_default_taint: !spec.disable_node_default_taint,
+            priority_class: Some(spec.pod_priority_class_name.clone()).filter(|name| !name.is_empty()),
+            maps_daemon_sets: spec.running_daemonset_by_default,
+            schedules_directly: spec.direct_scheduling,
+            is_deleting: object.metadata.deletion_timestamp.is_some(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_binding_is_read_once() {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding",
+            "metadata": {"name": "w1", "uid": "b-1"},
+            "spec": {
+                "clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"},
+                "serviceNamespaces": ["web", "*"],
+            },
+        }))
+        .unwrap();
+        let binding = Binding::parse(&object).unwrap();
+        assert_eq!(binding.cluster_id.as_str(), "w1");
+        assert_eq!(binding.service_namespaces, ServiceNamespaces::All);
+        assert!(binding.has_default_taint && binding.priority_class.is_none());
+        assert!(binding.selector.matches("any", &crate::selector::Labels::new()));
+    }
+
+    #[test]
+    fn every_fault_is_named() {
+        let mut object = ClusterBinding::default();
+        object.spec.service_namespaces = vec![String::new()];
+        object.spec.node_selector = serde_json::from_value(
+            json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}),
+        )
+        .unwrap();
+        let faults = Binding::parse(&object).unwrap_err();
+        let messages: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(messages.len(), 8, "{messages:#?}");
+        assert_eq!(messages[0], "metadata.name is empty: read the object from the API server");
+        assert!(
+            messages[6].starts_with("spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator")
+        );
+    }
+}

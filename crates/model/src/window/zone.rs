@@ -1,0 +1,42 @@
+//! Time zones by name, from the database that is built in.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// A time zone that the database knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    pub(super) rules: TimeZone,
+}
+
+/// A name that is not in the database of time zones.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time zone: write an IANA name such as Europe/Berlin or UTC")]
+pub struct UnknownZone(pub String);
+
+impl Zone {
+    /// Looks a name up.
+    pub fn parse(name: &str) -> Result<Self, UnknownZone> {
+        DATABASE.get(name).map(|rules| Self { rules }).map_err(|_| UnknownZone(name.to_owned()))
+    }
+
+    /// Coordinated universal time.
+    pub const fn utc() -> Self {
+        Self { rules: TimeZone::UTC }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.rules.iana_name().unwrap_or("UTC")
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
