@@ -50,8 +50,8 @@ async fn main() {
     sandbox.stop().await.unwrap();
 }
 
-fn row(what: &str, measured: String, budget: &str) {
-    println!("{what:<66} {measured:>12} {budget:>10}");
+fn row(what: &str, measured: impl std::fmt::Display, budget: &str) {
+    println!("{what:<66} {:>12} {budget:>10}", measured.to_string());
 }
 
 /// A pod as a busy cluster has them: two containers, a token volume, probes, all defaults filled in, a full
