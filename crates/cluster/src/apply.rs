@@ -24,6 +24,7 @@ use crate::fence::{Followed, Sightings};
 use crate::leader::Leadership;
 use crate::metrics::WriteLabels;
 use crate::store::{Shape, Store};
+use crate::telemetry::AUDIT;
 use memory::Memory;
 
 /// Writes to the clusters it was given. Clones are the same.
@@ -233,7 +234,7 @@ impl Applier {
             Side::Physical => self.phys.as_ref().map(|cluster| Arc::clone(cluster.name())),
         };
         tracing::info!(
-            target: "audit",
+            target: AUDIT,
             component = %self.component,
             cluster = cluster.as_deref().unwrap_or_default(),
             verb = action.verb.name(),

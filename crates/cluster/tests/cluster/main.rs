@@ -10,5 +10,6 @@
 mod credentials;
 mod elections;
 mod informers;
+mod scripted;
 mod support;
 mod writes;

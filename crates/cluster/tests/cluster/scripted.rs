@@ -1,0 +1,184 @@
+//! What no real server does on demand: answers from a script, under paused time.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use kubeocean_cluster::apply::Applier;
+use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::informer::Informer;
+use kubeocean_cluster::metrics::Metrics;
+use kubeocean_model::action::kinds;
+use kubeocean_model::key::Virtual;
+use kubeocean_model::object::Object;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{config_map, key};
+
+/// Answers in order; the last one is repeated. Remembers what it was asked.
+#[derive(Clone, Default)]
+struct Script {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    asked: Arc<Mutex<Vec<(Instant, String, String)>>>,
+}
+
+#[derive(Clone)]
+enum Answer {
+    Say(u16, &'static [(&'static str, &'static str)], Value),
+    Lines(Vec<Value>),
+    Nothing,
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
+    }
+
+    fn cluster(&self, metrics: &Metrics) -> Cluster<Virtual> {
+        let script = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let agent = request.headers()["user-agent"].to_str().unwrap().to_owned();
+            script.asked.lock().push((Instant::now(), request.uri().to_string(), agent));
+            let mut answers = script.answers.lock();
+            let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+            async move {
+                let (code, headers, body): (u16, &[(&str, &str)], Body) =
+                    match answer.unwrap_or(Answer::Nothing) {
+                        Answer::Say(code, headers, body) => {
+                            (code, headers, Body::from(body.to_string().into_bytes()))
+                        }
+                        Answer::Lines(lines) => {
+                            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                            (200, &[], Body::from(text.into_bytes()))
+                        }
+                        Answer::Nothing => std::future::pending().await,
+                    };
+                let mut response = Response::new(body);
+                *response.status_mut() = StatusCode::from_u16(code).unwrap();
+                for (name, value) in headers {
+                    response.headers_mut().insert(*name, value.parse().unwrap());
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut settings = Settings::new("w1", "kubeocean-test", metrics);
+        settings.seed = 1;
+        Cluster::over(kube::Client::new(service, "default"), settings)
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.asked.lock().iter().map(|(_, path, _)| path.clone()).collect()
+    }
+}
+
+fn throttled() -> Answer {
+    let body = json!({"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "slow down"});
+    Answer::Say(429, &[("retry-after", "7")], body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_us_to_wait_is_obeyed_and_measured() {
+    let script = Script::new([
+        throttled(),
+        Answer::Say(201, &[], json!({"metadata": {"uid": "u", "resourceVersion": "5"}})),
+    ]);
+    let metrics = Metrics::new("test");
+    let cluster = script.cluster(&metrics);
+    let applier = Applier::new("test").virtually(&cluster);
+    let outcome = applier.apply(&config_map("a", "b", &json!({}))).await;
+    assert_eq!(outcome.to_string(), "throttled: slow down");
+    assert_eq!(applier.apply(&config_map("a", "b", &json!({}))).await.to_string(), "done (version 5)");
+    let asked = script.asked.lock().clone();
+    assert_eq!(
+        (asked[1].0 - asked[0].0).as_secs(),
+        7,
+        "the second call waited as long as the server asked for"
+    );
+    assert!(asked[0].2.starts_with("kubeocean-test/"), "{}", asked[0].2);
+    let text = metrics.encode();
+    for line in [
+        r#"kubeocean_requests_total{cluster="w1",verb="create",resource="configmaps",code="429"} 1"#,
+        r#"kubeocean_writes_total{cluster="w1",verb="create",resource="configmaps",outcome="throttled"} 1"#,
+        r#"kubeocean_writes_total{cluster="w1",verb="create",resource="configmaps",outcome="done"} 1"#,
+        r#"kubeocean_request_limit{cluster="w1"} 16"#,
+        r#"kubeocean_requests_in_flight{cluster="w1"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_outlives_its_deadline() {
+    let script = Script::new([Answer::Nothing]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    let asked = Instant::now();
+    let error = cluster.get(&kinds::POD, &key("a", "b")).await.unwrap_err();
+    assert_eq!((error.to_string().as_str(), asked.elapsed().as_secs()), ("no answer within 30 s", 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_survives_every_way_in_which_a_watch_can_end() {
+    let pod = |name: &str, version: &str| json!({"metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version}});
+    let list = |version: &str, items: Vec<Value>| {
+        Answer::Say(200, &[], json!({"metadata": {"resourceVersion": version}, "items": items}))
+    };
+    let event = |kind: &str, object: Value| json!({"type": kind, "object": object});
+    let bookmark = |version: &str| event("BOOKMARK", json!({"metadata": {"resourceVersion": version}}));
+    let script = Script::new([
+        // It does not stream lists.
+        Answer::Say(422, &[], json!({"kind": "Status", "code": 422, "reason": "Invalid"})),
+        list("10", vec![pod("a", "9"), pod("b", "10")]),
+        // Ends early: it is asked where it stands, and the watch goes on.
+        Answer::Lines(vec![event("MODIFIED", pod("a", "11")), bookmark("12")]),
+        list("12", vec![]),
+        // Gone in an event: everything is listed.
+        Answer::Lines(vec![event("ERROR", json!({"kind": "Status", "code": 410, "reason": "Expired"}))]),
+        list("20", vec![pod("a", "11")]),
+        // Gone as an answer.
+        Answer::Say(410, &[], json!({"kind": "Status", "code": 410, "reason": "Expired"})),
+        list("21", vec![pod("a", "11")]),
+        // A line that is no event.
+        Answer::Lines(vec![json!({"nonsense": true})]),
+        // etcd was restored: the server counts lower than what was seen.
+        list("15", vec![]),
+        list("15", vec![pod("z", "14")]),
+        Answer::Nothing,
+    ]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).build();
+    let store = informer.store();
+    drop(tokio::time::timeout(Duration::from_secs(60), informer.run()).await);
+    let known: Vec<_> = store.all().into_iter().map(|(key, _)| key.name.to_string()).collect();
+    assert_eq!(known, ["z"]);
+    assert_eq!(store.progress().seen(), Some(15));
+    let paths = script.paths();
+    let watched_from: Vec<_> = paths
+        .iter()
+        .filter(|path| path.contains("watch=true"))
+        .map(|path| path.split_once("&resourceVersion=").map_or("a list", |(_, version)| version))
+        .collect();
+    assert_eq!(watched_from, ["a list", "10", "12", "20", "21", "15"], "{paths:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_fails_is_asked_less_and_less() {
+    for answer in [
+        Answer::Say(500, &[], json!({"kind": "Status", "code": 500})),
+        Answer::Say(403, &[], json!({"kind": "Status", "code": 403, "reason": "Forbidden"})),
+        Answer::Say(410, &[], json!({"kind": "Status", "code": 410, "reason": "Expired"})),
+        Answer::Lines(vec![]),
+        Answer::Lines(vec![json!({"type": "ERROR", "object": {"kind": "Status", "code": 410}})]),
+    ] {
+        let script = Script::new([answer]);
+        let cluster = script.cluster(&Metrics::new("test"));
+        let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).build();
+        drop(tokio::time::timeout(Duration::from_secs(600), informer.run()).await);
+        let calls = script.paths().len();
+        assert!((20..150).contains(&calls), "{calls} calls in ten minutes");
+    }
+}
