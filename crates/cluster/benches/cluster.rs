@@ -32,10 +32,11 @@ use serde_json::{Value, json};
 
 const PODS: usize = 10_000;
 const WRITES: usize = 1500;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 const AT_A_TIME: usize = 16;
 
-static BY_NODE: Index<Object> = Index::new("node", |pod| pod.text("spec", "/nodeName").into_iter().collect());
+static BY_NODE: Index<Object> =
+    Index::new("node", |pod| pod.text("spec", &["nodeName"]).into_iter().collect());
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -203,12 +204,17 @@ async fn writing(kubeconfig: &str, bare: &kube::Client) {
     let applier = Applier::new("kubeocean-bench").virtually(&cluster);
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
     for round in 0..ROUNDS {
-        let started = Instant::now();
-        through_bare(bare, round).await;
-        theirs += started.elapsed();
-        let started = Instant::now();
-        through_applier(&applier, round).await;
-        ours += started.elapsed();
+        // Who goes first finds the server with less to clean up.
+        for turn in 0..2 {
+            let started = Instant::now();
+            if (round + turn) % 2 == 0 {
+                through_bare(bare, round).await;
+                theirs += started.elapsed();
+            } else {
+                through_applier(&applier, round).await;
+                ours += started.elapsed();
+            }
+        }
     }
     let rate = |took: Duration| (WRITES * 3 * ROUNDS) as f64 / took.as_secs_f64();
     row("writes per second, bare client", format!("{:.0}", rate(theirs)), "");
@@ -314,8 +320,8 @@ async fn catching_up(kubeconfig: &str, bare: &kube::Client) {
     row(&format!("raw list of {PODS} pods"), format!("{:.2} s", (raw / rounds).as_secs_f64()), "");
     row("informer caught up by a streamed list", format!("{:.2} s", (streamed / rounds).as_secs_f64()), "");
     row("informer caught up in pages", format!("{:.2} s", (paged / rounds).as_secs_f64()), "");
-    row("streamed / raw", format!("{:.2}", streamed.as_secs_f64() / raw.as_secs_f64()), "≤ 1.3");
-    row("paged / raw", format!("{:.2}", paged.as_secs_f64() / raw.as_secs_f64()), "≤ 1.3");
+    row("  streamed / raw", format!("{:.2}", streamed.as_secs_f64() / raw.as_secs_f64()), "");
+    row("  in pages (the default) / raw", format!("{:.2}", paged.as_secs_f64() / raw.as_secs_f64()), "≤ 1.3");
 }
 
 async fn catch_up(kubeconfig: &str, in_pages: bool) -> Duration {
@@ -324,7 +330,7 @@ async fn catch_up(kubeconfig: &str, in_pages: bool) -> Duration {
     let started = Instant::now();
     let builder =
         Informer::<Virtual, Object>::of(&cluster, kinds::POD).namespace("bench").indexed_by(&BY_NODE);
-    let (informer, _switch) = if in_pages { builder.in_pages() } else { builder }.build();
+    let (informer, _switch) = if in_pages { builder } else { builder.streamed() }.build();
     let store = informer.store();
     let task = tokio::spawn(informer.run());
     store.progress().synced().await;

@@ -3,7 +3,7 @@
 //! ```text
 //!          ┌──────────────── expired, counted back, resync ───────────────┐
 //!          ▼                                                              │
-//!   list (streaming, or in pages) ──▶ watch ──▶ ends in time, moved ──▶ watch from there
+//!   list (in pages, or streamed) ──▶ watch ──▶ ends in time, moved ──▶ watch from there
 //!          ▲                                │
 //!          └── the server counts lower ◀── ask ◀── broken, silent (after a pause)
 //! ```
@@ -45,7 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// it bounds how long a miss that nobody could notice (a restored etcd, a server's bug) stays.
 const RELIST_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// Objects per page, where the server does not stream lists.
+/// Objects per page: 3 MB of pods, which costs a server less memory than a list in one piece, and a round trip
+/// per page that is small against making it.
 const PAGE: &str = "500";
 
 /// The first retry is quick, since most breaks are restarts of a server; the last is one call in half a
@@ -147,7 +148,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             indexes: Vec::new(),
             handlers: Vec::new(),
             keep: None,
-            streaming: true,
+            streaming: false,
         }
     }
 

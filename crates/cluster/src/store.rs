@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     static BY_NODE: Index<Object> =
-        Index::new("node", |pod| pod.text("spec", "/nodeName").into_iter().collect());
+        Index::new("node", |pod| pod.text("spec", &["nodeName"]).into_iter().collect());
 
     static OTHER: Index<Object> = Index::new("other", |_| vec!["n1".to_owned()]);
 

@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: kinds. An object knows what it says, not what it is.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -124,9 +125,14 @@ impl Object {
         self.raw(field).map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
-    /// One value of a top-level field, such as `/nodeName` in `spec`, if it is there and a string.
-    pub fn text(&self, field: &str, pointer: &str) -> Option<String> {
-        self.field::<Value>(field).ok()??.pointer(pointer)?.as_str().map(str::to_owned)
+    /// One value inside of a top-level field, such as `["nodeName"]` in `spec`, if it is there and a string.
+    /// What lies beside it is skipped, not parsed.
+    pub fn text(&self, field: &str, path: &[&str]) -> Option<String> {
+        let mut raw = self.raw(field)?;
+        for name in path {
+            raw = serde_json::Deserializer::from_str(raw.get()).deserialize_map(Member(name)).ok()??;
+        }
+        serde_json::from_str(raw.get()).ok()
     }
 
     /// The same object without some of its fields, for stores that do not need them.
@@ -201,6 +207,29 @@ impl<'de> Deserialize<'de> for Object {
             }
         }
         deserializer.deserialize_map(Fields)
+    }
+}
+
+/// Finds one member of a JSON object.
+struct Member<'a>(&'a str);
+
+impl<'de> Visitor<'de> for Member<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if name == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -302,7 +331,9 @@ mod tests {
             assert_eq!(object.meta.labels.get("app"), Some("a"));
             assert_eq!(object.meta.annotations.iter().collect::<Vec<_>>(), [("note", "kept")]);
             assert_eq!(object.meta.controller().map(|owner| &*owner.kind), Some("ReplicaSet"));
-            assert_eq!(object.text("spec", "/nodeName").as_deref(), Some("n1"));
+            assert_eq!(object.text("spec", &["nodeName"]).as_deref(), Some("n1"));
+            assert_eq!(object.text("spec", &["nodeName", "deeper"]), None);
+            assert_eq!(object.text("spec", &["a-field-of-next-year"]), None, "not a string");
             assert_eq!(object.content().unwrap()["spec"], pod()["spec"]);
             assert!(object.raw("kind").is_none() && object.raw("data").is_none());
             assert!(!object.meta.is_deleting());

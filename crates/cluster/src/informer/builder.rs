@@ -103,10 +103,11 @@ impl<S: OnSide, T: Shape> Builder<S, T> {
         self
     }
 
-    /// Lists in pages even if the server could stream.
+    /// Lists as a stream where the server can, instead of in pages. It spares a server memory, and takes it nearly
+    /// twice the time (`make bench`): for kinds with few and large objects.
     #[must_use]
-    pub fn in_pages(mut self) -> Self {
-        self.streaming = false;
+    pub fn streamed(mut self) -> Self {
+        self.streaming = true;
         self
     }
 

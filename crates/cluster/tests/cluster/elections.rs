@@ -133,7 +133,7 @@ async fn a_stopped_leader_never_leads_beside_its_successor() {
     let (cluster, _) = computing(&sandbox).await;
     let holder = async || {
         let hold = cluster.get(&kinds::LEASE, &key("default", "test-hold")).await.unwrap().unwrap();
-        hold.text("spec", "/holderIdentity")
+        hold.text("spec", &["holderIdentity"])
     };
     assert_ne!(holder().await.as_deref(), Some("second"), "it let go");
     first.leads(monotonic()).await;

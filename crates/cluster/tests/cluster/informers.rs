@@ -50,7 +50,7 @@ impl Followed {
                 };
                 noted.lock().push(format!("{sign}{}", change.key.name));
             });
-        let (informer, switch) = if in_pages { builder.in_pages() } else { builder }.build();
+        let (informer, switch) = if in_pages { builder } else { builder.streamed() }.build();
         let store = informer.store();
         Self { store, switch, changes, task: tokio::spawn(informer.run()) }
     }
@@ -121,7 +121,7 @@ async fn metadata_only_watches_carry_no_content() {
             .namespace("metadata")
             .fields("metadata.name=a")
             .metadata_only();
-        let (informer, _switch) = if in_pages { builder.in_pages() } else { builder }.build();
+        let (informer, _switch) = if in_pages { builder } else { builder.streamed() }.build();
         let store = informer.store();
         let task = tokio::spawn(informer.run());
         store.progress().synced().await;

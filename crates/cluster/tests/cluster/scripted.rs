@@ -150,7 +150,7 @@ async fn an_informer_survives_every_way_in_which_a_watch_can_end() {
         Answer::Nothing,
     ]);
     let cluster = script.cluster(&Metrics::new("test"));
-    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).build();
+    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).streamed().build();
     let store = informer.store();
     drop(tokio::time::timeout(Duration::from_secs(60), informer.run()).await);
     let known: Vec<_> = store.all().into_iter().map(|(key, _)| key.name.to_string()).collect();
