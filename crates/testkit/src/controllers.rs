@@ -67,7 +67,13 @@ pub(crate) fn step(server: &ApiServer) -> bool {
                 server.call(ACTOR, "PATCH", &path(node), Some("application/merge-patch+json"), Some(patch));
             }
             Action::Finalize { namespace, object } => {
-                server.call(ACTOR, "PUT", &format!("/api/v1/namespaces/{namespace}/finalize"), None, Some(object));
+                server.call(
+                    ACTOR,
+                    "PUT",
+                    &format!("/api/v1/namespaces/{namespace}/finalize"),
+                    None,
+                    Some(object),
+                );
             }
         }
     }
@@ -86,7 +92,11 @@ fn snapshot(state: &mut State) -> Vec<Node> {
 }
 
 fn path(node: &Node) -> String {
-    let root = if node.kind.group.is_empty() { format!("/api/{}", node.kind.version) } else { format!("/apis/{}/{}", node.kind.group, node.kind.version) };
+    let root = if node.kind.group.is_empty() {
+        format!("/api/{}", node.kind.version)
+    } else {
+        format!("/apis/{}/{}", node.kind.group, node.kind.version)
+    };
     if node.key.namespace.is_empty() {
         format!("{root}/{}/{}", node.kind.plural, node.key.name)
     } else {
@@ -109,10 +119,18 @@ fn collect(nodes: &[Node]) -> Vec<Action> {
         let index = *by_uid.get(owner["uid"].as_str()?)?;
         let there = &nodes[index];
         let version = there.kind.api_version();
-        let same = owner["kind"] == there.kind.kind.as_str() && owner["apiVersion"].as_str().is_some_and(|one| one.split('/').next() == version.split('/').next() || !version.contains('/'));
-        (same && *there.key.name == *owner["name"].as_str()? && (there.key.namespace.is_empty() || there.key.namespace == node.key.namespace)).then_some(index)
+        let same = owner["kind"] == there.kind.kind.as_str()
+            && owner["apiVersion"].as_str().is_some_and(|one| {
+                one.split('/').next() == version.split('/').next() || !version.contains('/')
+            });
+        (same
+            && *there.key.name == *owner["name"].as_str()?
+            && (there.key.namespace.is_empty() || there.key.namespace == node.key.namespace))
+            .then_some(index)
     };
-    let has = |object: &Value, finalizer: &str| metadata::is_deleting(object) && metadata::finalizers(object).contains(&finalizer);
+    let has = |object: &Value, finalizer: &str| {
+        metadata::is_deleting(object) && metadata::finalizers(object).contains(&finalizer)
+    };
     let mut actions = Vec::new();
     let mut dependents: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -124,7 +142,9 @@ fn collect(nodes: &[Node]) -> Vec<Action> {
     }
     for (index, node) in nodes.iter().enumerate() {
         let references = owners(&node.object);
-        if references.is_empty() || metadata::is_deleting(&node.object) && !has(&node.object, "foregroundDeletion") {
+        if references.is_empty()
+            || metadata::is_deleting(&node.object) && !has(&node.object, "foregroundDeletion")
+        {
             continue;
         }
         let mut solid = Vec::new();
@@ -146,7 +166,9 @@ fn collect(nodes: &[Node]) -> Vec<Action> {
         } else if solid.is_empty() && !metadata::is_deleting(&node.object) {
             let policy = if metadata::finalizers(&node.object).contains(&"orphan") {
                 "Orphan"
-            } else if waiting && dependents.contains_key(&index) || metadata::finalizers(&node.object).contains(&"foregroundDeletion") {
+            } else if waiting && dependents.contains_key(&index)
+                || metadata::finalizers(&node.object).contains(&"foregroundDeletion")
+            {
                 "Foreground"
             } else {
                 "Background"
@@ -154,26 +176,36 @@ fn collect(nodes: &[Node]) -> Vec<Action> {
             actions.push(Action::Delete { node: index, policy });
         } else if !solid.is_empty() && (absent || waiting) && !metadata::is_deleting(&node.object) {
             let uid = node.object["metadata"]["uid"].clone();
-            actions.push(Action::Patch { node: index, patch: json!({"metadata": {"uid": uid, "ownerReferences": solid}}) });
+            actions.push(Action::Patch {
+                node: index,
+                patch: json!({"metadata": {"uid": uid, "ownerReferences": solid}}),
+            });
         }
     }
     for (index, node) in nodes.iter().enumerate() {
         let without = |finalizer: &str| {
-            let rest: Vec<_> = metadata::finalizers(&node.object).into_iter().filter(|one| *one != finalizer).collect();
+            let rest: Vec<_> =
+                metadata::finalizers(&node.object).into_iter().filter(|one| *one != finalizer).collect();
             json!({"metadata": {"uid": node.object["metadata"]["uid"], "finalizers": rest}})
         };
         let uid = metadata::text(&node.object, "uid");
         let mine = dependents.get(&index).map_or(&[][..], Vec::as_slice);
         if has(&node.object, "orphan") {
             for dependent in mine {
-                let rest: Vec<_> = owners(&nodes[*dependent].object).iter().filter(|owner| owner["uid"] != uid).cloned().collect();
+                let rest: Vec<_> = owners(&nodes[*dependent].object)
+                    .iter()
+                    .filter(|owner| owner["uid"] != uid)
+                    .cloned()
+                    .collect();
                 let patch = json!({"metadata": {"uid": nodes[*dependent].object["metadata"]["uid"], "ownerReferences": rest}});
                 actions.push(Action::Patch { node: *dependent, patch });
             }
             actions.push(Action::Patch { node: index, patch: without("orphan") });
         } else if has(&node.object, "foregroundDeletion") {
             let blocked = mine.iter().any(|dependent| {
-                owners(&nodes[*dependent].object).iter().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
+                owners(&nodes[*dependent].object)
+                    .iter()
+                    .any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
             });
             if !blocked {
                 actions.push(Action::Patch { node: index, patch: without("foregroundDeletion") });
@@ -204,7 +236,9 @@ fn namespaces(nodes: &[Node]) -> Vec<Action> {
         }
     }
     for node in nodes.iter().filter(|node| node.kind.is("Namespace") && going.contains(&*node.key.name)) {
-        let finalizing = node.object["spec"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|one| one == "kubernetes"));
+        let finalizing = node.object["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|one| one == "kubernetes"));
         if !full.contains(&*node.key.name) && finalizing {
             let mut object = (*node.object).clone();
             if let Some(list) = object["spec"]["finalizers"].as_array_mut() {

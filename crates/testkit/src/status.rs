@@ -24,7 +24,11 @@ impl Cause {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(format!("Invalid value: {}", quoted(value)), detail))
+        Self::new(
+            "FieldValueInvalid",
+            field,
+            with_detail(format!("Invalid value: {}", quoted(value)), detail),
+        )
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
@@ -56,7 +60,11 @@ impl Cause {
 
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         let field = field.into();
-        Self::new("FieldValueTypeInvalid", field, with_detail(format!("Invalid value: {}", quoted(value)), detail))
+        Self::new(
+            "FieldValueTypeInvalid",
+            field,
+            with_detail(format!("Invalid value: {}", quoted(value)), detail),
+        )
     }
 
     /// Invalid, without showing the value.
@@ -144,7 +152,10 @@ impl Failure {
     /// A path that nothing is served at.
     pub(crate) fn no_path() -> Self {
         let mut failure = Self::new(404, "NotFound", "the server could not find the requested resource");
-        failure.details.insert("causes".into(), json!([{"reason": "UnexpectedServerResponse", "message": "404 page not found"}]));
+        failure.details.insert(
+            "causes".into(),
+            json!([{"reason": "UnexpectedServerResponse", "message": "404 page not found"}]),
+        );
         failure
     }
 
@@ -155,7 +166,8 @@ impl Failure {
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {}: {why}", kind.qualified(), go_quote(name));
+        let message =
+            format!("Operation cannot be fulfilled on {} {}: {why}", kind.qualified(), go_quote(name));
         Self::new(409, "Conflict", message).resource(kind, name)
     }
 
@@ -167,7 +179,11 @@ impl Failure {
     }
 
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
-        Self::conflict(kind, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {

@@ -11,5 +11,6 @@ mod credentials;
 mod elections;
 mod informers;
 mod scripted;
+mod simulated;
 mod support;
 mod writes;

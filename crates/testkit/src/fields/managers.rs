@@ -45,9 +45,18 @@ pub(crate) struct Scope<'a> {
 /// Fields that belong to the server.
 fn strip(set: &Set) -> Set {
     set.difference(&Set::of(&[
-        "apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace", "metadata.creationTimestamp",
-        "metadata.selfLink", "metadata.uid", "metadata.clusterName", "metadata.generation",
-        "metadata.managedFields", "metadata.resourceVersion",
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
     ]))
 }
 
@@ -62,7 +71,11 @@ fn read(object: &Value) -> Managed {
         };
         let version = if operation == "Apply" { String::new() } else { text("apiVersion") };
         let manager = Manager { operation, name: text("manager"), version, subresource: text("subresource") };
-        let owned = Owned { fields: Set::from_json(&entry["fieldsV1"]), time: text("time"), version: text("apiVersion") };
+        let owned = Owned {
+            fields: Set::from_json(&entry["fieldsV1"]),
+            time: text("time"),
+            version: text("apiVersion"),
+        };
         managed.insert(manager, owned);
     }
     managed
@@ -70,7 +83,15 @@ fn read(object: &Value) -> Managed {
 
 fn write(object: &mut Value, managed: &Managed) {
     let mut entries: Vec<_> = managed.iter().collect();
-    entries.sort_by_key(|(manager, owned)| (manager.operation, owned.time.clone(), manager.name.clone(), owned.version.clone(), manager.subresource.clone()));
+    entries.sort_by_key(|(manager, owned)| {
+        (
+            manager.operation,
+            owned.time.clone(),
+            manager.name.clone(),
+            owned.version.clone(),
+            manager.subresource.clone(),
+        )
+    });
     let entries: Vec<_> = entries
         .into_iter()
         .map(|(manager, owned)| {
@@ -154,7 +175,11 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
             version: scope.api_version.into(),
             subresource: scope.subresource.into(),
         };
-        let owned = managed.entry(manager).or_insert_with(|| Owned { fields: Set::default(), time: String::new(), version: scope.api_version.into() });
+        let owned = managed.entry(manager).or_insert_with(|| Owned {
+            fields: Set::default(),
+            time: String::new(),
+            version: scope.api_version.into(),
+        });
         owned.fields = std::mem::take(&mut owned.fields).union(&fields);
         owned.time = scope.now.into();
     }
@@ -163,7 +188,11 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
 }
 
 fn cap(managed: &mut Managed) {
-    let mut updaters: Vec<_> = managed.iter().filter(|(manager, _)| manager.operation == "Update").map(|(manager, owned)| (owned.time.clone(), manager.clone())).collect();
+    let mut updaters: Vec<_> = managed
+        .iter()
+        .filter(|(manager, _)| manager.operation == "Update")
+        .map(|(manager, owned)| (owned.time.clone(), manager.clone()))
+        .collect();
     if updaters.len() <= MOST_UPDATERS {
         return;
     }
@@ -175,12 +204,19 @@ fn cap(managed: &mut Managed) {
             break;
         }
         let Some(owned) = managed.get(&manager).cloned() else { continue };
-        let bucket = Manager { operation: "Update", name: "ancient-changes".into(), version: owned.version.clone(), subresource: String::new() };
+        let bucket = Manager {
+            operation: "Update",
+            name: "ancient-changes".into(),
+            version: owned.version.clone(),
+            subresource: String::new(),
+        };
         let Some(earlier) = first.get(&owned.version) else {
             first.insert(owned.version.clone(), manager);
             continue;
         };
-        if !managed.contains_key(&bucket) && let Some(earlier) = managed.remove(earlier) {
+        if !managed.contains_key(&bucket)
+            && let Some(earlier) = managed.remove(earlier)
+        {
             managed.insert(bucket.clone(), earlier);
         }
         managed.remove(&manager);
@@ -201,7 +237,12 @@ pub(crate) enum Refusal {
 }
 
 /// Applies `applied` to `live`, which is `None` for an object that does not exist.
-pub(crate) fn apply(live: Option<&Value>, applied: &Value, scope: &Scope<'_>, force: bool) -> Result<Value, Refusal> {
+pub(crate) fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    scope: &Scope<'_>,
+    force: bool,
+) -> Result<Value, Refusal> {
     typed::check(Some(scope.ty), applied, "").map_err(Refusal::Malformed)?;
     let empty = crate::schema::decode::empty(scope.ty);
     let mut base = live.unwrap_or(&empty).clone();
@@ -225,7 +266,8 @@ pub(crate) fn apply(live: Option<&Value>, applied: &Value, scope: &Scope<'_>, fo
     let merged = typed::merge(Some(scope.ty), Some(&base), Some(applied)).unwrap_or_else(|| json!({}));
     let last = managed.get(&manager).map(|owned| owned.fields.clone());
     let fields = typed::field_set(scope.ty, applied).without_trees(scope.ignored);
-    managed.insert(manager.clone(), Owned { fields, time: scope.now.into(), version: scope.api_version.into() });
+    managed
+        .insert(manager.clone(), Owned { fields, time: scope.now.into(), version: scope.api_version.into() });
     let result = match last {
         Some(last) if !last.is_empty() => prune(scope.ty, merged, &last, &managed),
         _ => merged,
@@ -314,18 +356,26 @@ pub(crate) fn only_times_differ(old: &Value, new: &Value) -> bool {
         }
         entry
     };
-    let pairs = old["metadata"]["managedFields"].as_array().into_iter().flatten()
+    let pairs = old["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
         .zip(new["metadata"]["managedFields"].as_array().into_iter().flatten());
     if pairs.clone().any(|(old, new)| old != new && bare(old) != bare(new)) {
         return false;
     }
-    same_but(old, new, &["metadata"]) && same_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
+    same_but(old, new, &["metadata"])
+        && same_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
 }
 
 /// Whether two maps agree on everything but some keys.
 pub(crate) fn same_but(old: &Value, new: &Value, except: &[&str]) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return old == new };
-    let relevant = |map: &Map<String, Value>| map.keys().filter(|key| !except.contains(&key.as_str())).count();
+    let relevant =
+        |map: &Map<String, Value>| map.keys().filter(|key| !except.contains(&key.as_str())).count();
     relevant(old) == relevant(new)
-        && old.iter().filter(|(key, _)| !except.contains(&key.as_str())).all(|(key, value)| new.get(key) == Some(value))
+        && old
+            .iter()
+            .filter(|(key, _)| !except.contains(&key.as_str()))
+            .all(|(key, value)| new.get(key) == Some(value))
 }

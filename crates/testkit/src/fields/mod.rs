@@ -78,7 +78,13 @@ impl Set {
         self
     }
 
-    fn combine(&self, other: &Self, keep: impl Fn(bool, bool) -> bool + Copy, alone: bool, whole: bool) -> Self {
+    fn combine(
+        &self,
+        other: &Self,
+        keep: impl Fn(bool, bool) -> bool + Copy,
+        alone: bool,
+        whole: bool,
+    ) -> Self {
         let mut out = BTreeMap::new();
         for (element, ours) in &self.0 {
             let Some(theirs) = other.0.get(element) else {
@@ -136,10 +142,12 @@ impl Set {
                 Some(name) => ty.and_then(|ty| ty.child(name)),
                 None => ty.and_then(Type::item),
             };
-            let atomic = below_type.is_some_and(|ty| matches!(
-                &ty.node().shape,
-                Shape::Struct { atomic: true, .. } | Shape::Map { atomic: true, .. }
-            ));
+            let atomic = below_type.is_some_and(|ty| {
+                matches!(
+                    &ty.node().shape,
+                    Shape::Struct { atomic: true, .. } | Shape::Map { atomic: true, .. }
+                )
+            });
             let child = if atomic {
                 Child { member: true, below: Self::default() }
             } else {
@@ -163,7 +171,8 @@ impl Set {
 
     pub(crate) fn from_json(value: &Value) -> Self {
         let mut out = BTreeMap::new();
-        for (element, value) in value.as_object().into_iter().flatten().filter(|(element, _)| *element != ".") {
+        for (element, value) in value.as_object().into_iter().flatten().filter(|(element, _)| *element != ".")
+        {
             let below = Self::from_json(value);
             let member = below.is_empty() || value.get(".").is_some();
             out.insert(element.clone(), Child { member, below });
@@ -212,9 +221,13 @@ mod tests {
 
     #[test]
     fn a_set_reads_what_it_wrote() {
-        let json = json!({"f:spec": {".": {}, "f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}}}});
+        let json =
+            json!({"f:spec": {".": {}, "f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}}}});
         assert_eq!(Set::from_json(&json).to_json(), json);
-        assert_eq!(Set::from_json(&json).paths(), [".spec", ".spec.containers[name=\"a\"]", ".spec.containers[name=\"a\"].image"]);
+        assert_eq!(
+            Set::from_json(&json).paths(),
+            [".spec", ".spec.containers[name=\"a\"]", ".spec.containers[name=\"a\"].image"]
+        );
     }
 
     #[test]

@@ -121,7 +121,11 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
         "HorizontalPodAutoscaler" => {
             let spec = &mut object["spec"];
             or(spec, "minReplicas", 1);
-            or(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]));
+            or(
+                spec,
+                "metrics",
+                json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+            );
         }
         "NetworkPolicy" => {
             let mut types = vec!["Ingress"];
@@ -136,7 +140,11 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
 }
 
 fn limits_are_requests(container: &mut Value) {
-    let Some(limits) = container["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned() else { return };
+    let Some(limits) =
+        container["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned()
+    else {
+        return;
+    };
     or(&mut container["resources"], "requests", json!({}));
     let Some(requests) = container["resources"]["requests"].as_object_mut() else { return };
     for (name, limit) in limits {

@@ -35,7 +35,9 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
     }
     for (key, value) in patch {
         if let Some(list) = key.strip_prefix(DELETE_FROM) {
-            if let (Some(items), Some(gone)) = (map.get_mut(list).and_then(Value::as_array_mut), value.as_array()) {
+            if let (Some(items), Some(gone)) =
+                (map.get_mut(list).and_then(Value::as_array_mut), value.as_array())
+            {
                 items.retain(|item| !gone.contains(item));
             }
         }
@@ -53,7 +55,8 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
         match (map.get_mut(key), value) {
             (Some(current @ Value::Object(_)), Value::Object(_)) => merge(child, current, value)?,
             (current, Value::Array(items)) => {
-                let merged = list(child, current.as_ref().and_then(|current| current.as_array()), items, order)?;
+                let merged =
+                    list(child, current.as_ref().and_then(|current| current.as_array()), items, order)?;
                 map.insert(key.clone(), merged.into());
             }
             _ => {
@@ -71,7 +74,12 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
     Ok(())
 }
 
-fn list(ty: Option<Type<'_>>, current: Option<&Vec<Value>>, patch: &[Value], order: Option<&Vec<Value>>) -> Result<Vec<Value>, String> {
+fn list(
+    ty: Option<Type<'_>>,
+    current: Option<&Vec<Value>>,
+    patch: &[Value],
+    order: Option<&Vec<Value>>,
+) -> Result<Vec<Value>, String> {
     let merging = ty.and_then(|ty| match &ty.node().shape {
         Shape::List { merge: true, merge_key, .. } => Some((ty, merge_key.as_deref())),
         _ => None,
@@ -120,7 +128,8 @@ fn ordered(merged: Vec<Value>, patch: &[Value], current: &[Value], key: Option<&
         None => one == other,
     };
     let place = |list: &[Value], item: &Value| list.iter().position(|one| same(one, item));
-    let (mut right, mut left): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| place(patch, item).is_some());
+    let (mut right, mut left): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|item| place(patch, item).is_some());
     right.sort_by_key(|item| place(patch, item));
     left.sort_by_key(|item| place(current, item));
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
@@ -180,7 +189,12 @@ mod tests {
         let object = json!({"metadata": {"finalizers": ["a", "b"]}});
         let patch = json!({"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
         let merged = patched(object, patch);
-        let mut names: Vec<_> = merged["metadata"]["finalizers"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        let mut names: Vec<_> = merged["metadata"]["finalizers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one.as_str().unwrap())
+            .collect();
         names.sort_unstable();
         assert_eq!(names, ["b", "c"]);
     }

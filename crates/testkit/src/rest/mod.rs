@@ -108,13 +108,19 @@ fn verb(call: &Call<'_>) -> Result<&'static str> {
         ("GET", true) => Ok("get"),
         ("GET", false) => Ok("list"),
         ("POST", _) if named == call.place.subresource.is_empty() => Err(Failure::method_not_allowed()),
-        ("POST", _) if !named && call.kind.namespaced && call.place.namespace.is_empty() => Err(Failure::method_not_allowed()),
+        ("POST", _) if !named && call.kind.namespaced && call.place.namespace.is_empty() => {
+            Err(Failure::method_not_allowed())
+        }
         ("POST", _) => Ok("create"),
         ("PUT", true) => Ok("update"),
         ("PATCH", true) => Ok("patch"),
         ("DELETE", true) => Ok("delete"),
         ("DELETE", false) if !call.kind.namespaced || !call.place.namespace.is_empty() => {
-            if call.kind.is("Namespace") || call.kind.is("Service") && false { Err(Failure::method_not_allowed()) } else { Ok("deletecollection") }
+            if call.kind.is("Namespace") || call.kind.is("Service") && false {
+                Err(Failure::method_not_allowed())
+            } else {
+                Ok("deletecollection")
+            }
         }
         _ => Err(Failure::method_not_allowed()),
     }
@@ -130,7 +136,10 @@ pub(crate) fn shown(call: &Call<'_>, code: u16, object: &Shared) -> Answer {
 
 /// Whether the caller asked for metadata only.
 pub(crate) fn wants_metadata(accept: &str, what: &str) -> bool {
-    accept.split(',').next().is_some_and(|first| first.split(';').any(|part| part.trim() == format!("as={what}")))
+    accept
+        .split(',')
+        .next()
+        .is_some_and(|first| first.split(';').any(|part| part.trim() == format!("as={what}")))
 }
 
 /// Metadata only.

@@ -52,13 +52,23 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
     let how = query.get("resourceVersionMatch");
     match (initial, how) {
         (Some(_), None) => {
-            return Err(invalid(Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")));
+            return Err(invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )));
         }
         (Some(_), Some(other)) if other != "NotOlderThan" => {
-            return Err(invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"])));
+            return Err(invalid(Cause::unsupported(
+                "resourceVersionMatch",
+                &other.into(),
+                &["NotOlderThan"],
+            )));
         }
         (None, Some(_)) => {
-            return Err(invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")));
+            return Err(invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )));
         }
         _ => {}
     }
@@ -89,8 +99,11 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
         }
         None | Some(0) => {}
         Some(asked) if asked < state.store.compacted => {
-            let failure = Failure::expired(format!("too old resource version: {asked} ({})", state.store.compacted));
-            watch.ready.push_back(line("ERROR", &serde_json::to_vec(&failure.to_value()).unwrap_or_default()));
+            let failure =
+                Failure::expired(format!("too old resource version: {asked} ({})", state.store.compacted));
+            watch
+                .ready
+                .push_back(line("ERROR", &serde_json::to_vec(&failure.to_value()).unwrap_or_default()));
             watch.finished = true;
         }
         Some(asked) => watch.position = asked,
@@ -195,7 +208,11 @@ fn seen(entry: &Entry, selection: &Selection, metadata_only: bool) -> Option<Byt
 }
 
 fn event(kind: &str, object: &Shared, metadata_only: bool) -> Bytes {
-    if metadata_only { line(kind, partial(&object.value).to_string().as_bytes()) } else { line(kind, object.bytes()) }
+    if metadata_only {
+        line(kind, partial(&object.value).to_string().as_bytes())
+    } else {
+        line(kind, object.bytes())
+    }
 }
 
 fn line(kind: &str, object: &[u8]) -> Bytes {

@@ -33,7 +33,8 @@ impl Strictness {
             Some("Strict") => Ok(Self::Strict),
             None | Some("Warn" | "Ignore") => Ok(Self::Lenient),
             Some(other) => {
-                let cause = Cause::unsupported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"]);
+                let cause =
+                    Cause::unsupported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"]);
                 Err(Failure::invalid_as("meta.k8s.io", "CreateOptions", "", &[cause]))
             }
         }
@@ -41,7 +42,11 @@ impl Strictness {
 }
 
 /// Reads an object of a kind: typed, pruned, with defaults. `Err` is what the decoder says.
-pub(crate) fn decode(kind: &Kind, value: &mut Value, unknown: &mut Vec<String>) -> std::result::Result<(), String> {
+pub(crate) fn decode(
+    kind: &Kind,
+    value: &mut Value,
+    unknown: &mut Vec<String>,
+) -> std::result::Result<(), String> {
     if !value.is_object() {
         return Err("json: cannot unmarshal into Go value".into());
     }
@@ -66,7 +71,9 @@ fn body(call: &Call<'_>) -> Result<Value> {
     let content_type = call.request.content_type.split(';').next().unwrap_or_default().trim();
     if !matches!(content_type, "" | "application/json" | "application/yaml") {
         return Err(Failure::unsupported_media_type(&[
-            "application/json", "application/yaml", "application/vnd.kubernetes.protobuf",
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
         ]));
     }
     let value: Value = serde_json::from_slice(&call.request.body).map_err(|_| {
@@ -81,7 +88,8 @@ fn body(call: &Call<'_>) -> Result<Value> {
             kind.kind
         )));
     }
-    let (version, named) = (value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default());
+    let (version, named) =
+        (value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default());
     if !named.is_empty() && named != kind.kind || !version.is_empty() && version != kind.api_version() {
         let version = if version.is_empty() { kind.version.as_str() } else { version };
         if named == kind.kind || named.is_empty() {
@@ -93,7 +101,10 @@ fn body(call: &Call<'_>) -> Result<Value> {
         let short = version.rsplit('/').next().unwrap_or(version);
         return Err(Failure::bad_request(format!(
             "{named} in version {} cannot be handled as a {}: no kind {} is registered for version {}",
-            go_quote(short), kind.kind, go_quote(named), go_quote(version)
+            go_quote(short),
+            kind.kind,
+            go_quote(named),
+            go_quote(version)
         )));
     }
     Ok(value)
@@ -106,7 +117,12 @@ fn decoded_body(call: &Call<'_>) -> Result<Value> {
     let strictness = Strictness::of(call)?;
     let mut unknown = Vec::new();
     let handled = |problem: String| {
-        Failure::bad_request(format!("{} in version {} cannot be handled as a {}: {problem}", kind.kind, go_quote(&kind.version), kind.kind))
+        Failure::bad_request(format!(
+            "{} in version {} cannot be handled as a {}: {problem}",
+            kind.kind,
+            go_quote(&kind.version),
+            kind.kind
+        ))
     };
     decode(kind, &mut value, &mut unknown).map_err(handled)?;
     if strictness == Strictness::Strict && !unknown.is_empty() {
@@ -125,16 +141,21 @@ fn settle_namespace(call: &Call<'_>, object: &mut Value) -> Result<()> {
     }
     if !found.is_empty() && found != wanted {
         if wanted.is_empty() {
-            return Err(Failure::bad_request("namespace must not be set on cluster-scoped objects").or_ignored(call, object));
+            return Err(Failure::bad_request("namespace must not be set on cluster-scoped objects")
+                .or_ignored(call, object));
         }
-        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }
 
 impl Failure {
     fn or_ignored(self, _: &Call<'_>, _: &Value) -> Self {
-        self.with_message("the namespace of the provided object does not match the namespace sent on the request")
+        self.with_message(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )
     }
 
     fn with_message(mut self, message: &str) -> Self {
@@ -151,7 +172,10 @@ fn drop_keys(object: &mut Value, keys: &[&str]) {
 
 pub(crate) fn create(state: &mut State, call: &Call<'_>) -> Result<Shared> {
     let mut object = decoded_body(call)?;
-    drop_keys(&mut object, &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]);
+    drop_keys(
+        &mut object,
+        &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"],
+    );
     settle_namespace(call, &mut object)?;
     metadata::dedup_owners(&mut object);
     let now = clock::seconds(state.now());
@@ -167,7 +191,11 @@ fn note_owners(call: &Call<'_>, live: Option<&Value>, object: &mut Value, now: &
         ty,
         api_version: &version,
         subresource: &call.place.subresource,
-        ignored: if call.place.subresource == "status" { &call.kind.ignored_by_status } else { &call.kind.ignored },
+        ignored: if call.place.subresource == "status" {
+            &call.kind.ignored_by_status
+        } else {
+            &call.kind.ignored
+        },
         manager: &manager,
         now,
     };
@@ -230,7 +258,10 @@ pub(crate) fn update(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)
         if !call.kind.upsert || !call.place.subresource.is_empty() {
             return Err(call.not_found());
         }
-        drop_keys(&mut object, &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]);
+        drop_keys(
+            &mut object,
+            &["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"],
+        );
         let now = clock::seconds(state.now());
         note_owners(call, None, &mut object, &now);
         drop_keys(&mut object, &["resourceVersion"]);
@@ -255,27 +286,42 @@ fn check_name(call: &Call<'_>, object: &mut Value) -> Result<()> {
             "the name of the object ({name}) does not match the name on the URL ({wanted})"
         ))),
         Some(_) => Ok(()),
-        None => Err(Failure::bad_request(format!(
-            "the name of the object ( based on URL) was undeterminable: name must be provided"
-        ).replace("( based on URL)", &format!("({wanted} based on URL)")))),
+        None => Err(Failure::bad_request(
+            format!("the name of the object ( based on URL) was undeterminable: name must be provided")
+                .replace("( based on URL)", &format!("({wanted} based on URL)")),
+        )),
     }
 }
 
 /// The second half of every change: versions, admission, validation, and whether anything changed.
-pub(crate) fn store_update(state: &mut State, call: &Call<'_>, old: &Shared, mut object: Value) -> Result<Shared> {
+pub(crate) fn store_update(
+    state: &mut State,
+    call: &Call<'_>,
+    old: &Shared,
+    mut object: Value,
+) -> Result<Shared> {
     let kind = &call.kind;
     let name = &call.place.name;
     let before = &old.value;
     let current = before["metadata"]["resourceVersion"].clone();
-    match object["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty() && *version != "0") {
-        None if kind.unconditional || !call.place.subresource.is_empty() && !kind.is_custom() && kind.unconditional => {}
+    match object["metadata"]["resourceVersion"]
+        .as_str()
+        .filter(|version| !version.is_empty() && *version != "0")
+    {
+        None if kind.unconditional
+            || !call.place.subresource.is_empty() && !kind.is_custom() && kind.unconditional => {}
         None => {
-            let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             return Err(Failure::invalid_as(&kind.group, &kind.plural, name, &[cause]));
         }
         Some(version) if current != version => {
             if version.parse::<u64>().is_err() {
-                let cause = Cause::invalid("metadata.resourceVersion", &version.into(), &format!("strconv.ParseUint: parsing {version:?}: invalid syntax"));
+                let cause = Cause::invalid(
+                    "metadata.resourceVersion",
+                    &version.into(),
+                    &format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
+                );
                 return Err(Failure::invalid_as("", "", "", &[cause]));
             }
             return Err(Failure::modified(kind, name));
@@ -329,9 +375,8 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     }
     check_patch_options(call, content_type)?;
     let strictness = Strictness::of(call)?;
-    let patch: Value = serde_json::from_slice(&call.request.body).map_err(|problem| {
-        Failure::bad_request(format!("error decoding patch: {problem}"))
-    })?;
+    let patch: Value = serde_json::from_slice(&call.request.body)
+        .map_err(|problem| Failure::bad_request(format!("error decoding patch: {problem}")))?;
     let now = clock::seconds(state.now());
     let old = state.store.get(&call.key()).cloned();
     if content_type == APPLY_PATCH {
@@ -341,12 +386,21 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     let mut object = (*old.value).clone();
     match content_type {
         JSON_PATCH => patch::json(&mut object, &patch).map_err(|problem| match problem {
-            patch::Wrong::Malformed(message) => Failure::bad_request(format!("error decoding patch: {message}")),
-            patch::Wrong::Failed(message) => Failure::new(422, "Invalid", format!("the server rejected our request due to an error in our request")).replaced(message),
+            patch::Wrong::Malformed(message) => {
+                Failure::bad_request(format!("error decoding patch: {message}"))
+            }
+            patch::Wrong::Failed(message) => Failure::new(
+                422,
+                "Invalid",
+                format!("the server rejected our request due to an error in our request"),
+            )
+            .replaced(message),
         })?,
         MERGE_PATCH => {
             if !patch.is_object() {
-                return Err(Failure::bad_request("error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"));
+                return Err(Failure::bad_request(
+                    "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+                ));
             }
             patch::merge(&mut object, &patch);
         }
@@ -382,12 +436,22 @@ impl Failure {
 fn wrong_identity(kind: &Kind, object: &Value) -> Failure {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (found, version) = (text(&object["kind"]), text(&object["apiVersion"]));
-    let cause = Cause::invalid("patch", &Value::String(object.to_string()), &format!("no kind {found:?} is registered for version {version:?}"));
+    let cause = Cause::invalid(
+        "patch",
+        &Value::String(object.to_string()),
+        &format!("no kind {found:?} is registered for version {version:?}"),
+    );
     let _ = kind;
     Failure::invalid_as("", "", "", &[cause])
 }
 
-fn finish_patch(state: &mut State, call: &Call<'_>, old: &Shared, mut object: Value, now: &str) -> Result<Shared> {
+fn finish_patch(
+    state: &mut State,
+    call: &Call<'_>,
+    old: &Shared,
+    mut object: Value,
+    now: &str,
+) -> Result<Shared> {
     metadata::dedup_owners(&mut object);
     note_owners(call, Some(&old.value), &mut object, now);
     settle_namespace(call, &mut object)?;
@@ -408,9 +472,16 @@ fn check_patch_options(call: &Call<'_>, content_type: &str) -> Result<()> {
     Ok(())
 }
 
-fn apply(state: &mut State, call: &Call<'_>, old: Option<Shared>, applied: Value, now: &str) -> Result<(u16, Shared)> {
+fn apply(
+    state: &mut State,
+    call: &Call<'_>,
+    old: Option<Shared>,
+    applied: Value,
+    now: &str,
+) -> Result<(u16, Shared)> {
     let kind = &call.kind;
-    let (version, named) = (applied["apiVersion"].as_str().unwrap_or_default(), applied["kind"].as_str().unwrap_or_default());
+    let (version, named) =
+        (applied["apiVersion"].as_str().unwrap_or_default(), applied["kind"].as_str().unwrap_or_default());
     if version != kind.api_version() || named != kind.kind {
         return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={named}")));
     }
@@ -450,7 +521,17 @@ fn apply(state: &mut State, call: &Call<'_>, old: Option<Shared>, applied: Value
     })?;
     let mut unknown = Vec::new();
     decode(kind, &mut object, &mut unknown).map_err(|problem| {
-        Failure::new(500, "", format!("failed to convert new object ({}/{}; {}, Kind={}) to proper version: {problem}", call.place.namespace, call.place.name, kind.api_version(), kind.kind))
+        Failure::new(
+            500,
+            "",
+            format!(
+                "failed to convert new object ({}/{}; {}, Kind={}) to proper version: {problem}",
+                call.place.namespace,
+                call.place.name,
+                kind.api_version(),
+                kind.kind
+            ),
+        )
     })?;
     settle_namespace(call, &mut object)?;
     check_name(call, &mut object)?;
@@ -459,7 +540,9 @@ fn apply(state: &mut State, call: &Call<'_>, old: Option<Shared>, applied: Value
         None => {
             if object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
                 let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-                let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
                 return Err(Failure::conflict(kind, &call.place.name, &why));
             }
             create_decoded(state, call, object).map(|object| (201, object))

@@ -43,7 +43,8 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let version = spec["versions"].as_array()?.iter().find(|version| version["served"] == true)?;
     let source = &version["schema"]["openAPIV3Schema"];
-    let schema = COMPILED.lock().entry(source.to_string()).or_insert_with(|| Arc::new(compile(source))).clone();
+    let schema =
+        COMPILED.lock().entry(source.to_string()).or_insert_with(|| Arc::new(compile(source))).clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let names = &spec["names"];
     let with_status = version["subresources"].get("status").is_some();
@@ -62,7 +63,12 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
         unconditional: false,
         upsert: false,
         returns_deleted: false,
-        selectable: version["selectableFields"].as_array().into_iter().flatten().map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned()).collect(),
+        selectable: version["selectableFields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|field| text(&field["jsonPath"]).trim_start_matches('.').to_owned())
+            .collect(),
         ignored: if with_status { Set::of(&["status"]) } else { Set::default() },
         ignored_by_status: Set::of(&["metadata", "spec"]),
         custom: Some(schema),
@@ -95,18 +101,34 @@ fn add(schema: &mut Schema, source: &Value) -> u32 {
         Some("object") => match (source["properties"].as_object(), &source["additionalProperties"]) {
             (Some(properties), _) => {
                 let fields = properties.iter().map(|(name, property)| {
-                    let field = Field { node: add(schema, property), pointer: true, default: property.get("default").cloned(), ..Field::default() };
+                    let field = Field {
+                        node: add(schema, property),
+                        pointer: true,
+                        default: property.get("default").cloned(),
+                        ..Field::default()
+                    };
                     (name.clone(), field)
                 });
                 Shape::Struct { fields: fields.collect(), atomic, open: preserve }
             }
             (None, values @ Value::Object(_)) => Shape::Map { values: add(schema, values), atomic },
-            (None, _) => Shape::Struct { fields: BTreeMap::new(), atomic, open: preserve || source["additionalProperties"] == true },
+            (None, _) => Shape::Struct {
+                fields: BTreeMap::new(),
+                atomic,
+                open: preserve || source["additionalProperties"] == true,
+            },
         },
         Some("array") => {
             let items = add(schema, &source["items"]);
             let kind = match source["x-kubernetes-list-type"].as_str() {
-                Some("map") => ListKind::Map(source["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(|key| key.as_str().map(str::to_owned)).collect()),
+                Some("map") => ListKind::Map(
+                    source["x-kubernetes-list-map-keys"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|key| key.as_str().map(str::to_owned))
+                        .collect(),
+                ),
                 Some("set") => ListKind::Set,
                 _ => ListKind::Atomic,
             };
@@ -123,7 +145,12 @@ fn add(schema: &mut Schema, source: &Value) -> u32 {
         int_or_string,
         nullable: source["nullable"] == true,
         format: text("format"),
-        required: source["required"].as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        required: source["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect(),
         options: source["enum"].as_array().cloned().unwrap_or_default(),
         pattern: source["pattern"].as_str().map(str::to_owned),
         minimum: source["minimum"].as_f64(),
@@ -132,7 +159,12 @@ fn add(schema: &mut Schema, source: &Value) -> u32 {
         max_length: number("maxLength"),
         min_items: number("minItems"),
         max_items: number("maxItems"),
-        rules: source["x-kubernetes-validations"].as_array().into_iter().flatten().filter_map(Rule::compile).collect(),
+        rules: source["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Rule::compile)
+            .collect(),
     };
     schema.add(Node { shape, name: String::new(), rules: Some(Box::new(rules)) })
 }
@@ -144,7 +176,9 @@ pub(crate) fn decode(schema: &Schema, object: &mut Value, unknown: &mut Vec<Stri
     if let Some(meta) = super::object_meta() {
         let mut notes = Notes::default();
         decode::decode(meta, &mut metadata, &mut notes)?;
-        unknown.extend(notes.unknown.iter().map(|note| note.replace("unknown field \"", "unknown field \"metadata.")));
+        unknown.extend(
+            notes.unknown.iter().map(|note| note.replace("unknown field \"", "unknown field \"metadata.")),
+        );
     }
     prune(root, object, &mut String::new(), unknown);
     object["metadata"] = metadata;
@@ -211,7 +245,10 @@ pub(crate) fn validate(schema: &Schema, old: Option<&Value>, object: &Value) -> 
     let mut causes = Vec::new();
     check(root, old, object, "", &mut causes);
     let blocking = |cause: &Cause| {
-        matches!(cause.reason, "FieldValueRequired" | "FieldValueTooLong" | "FieldValueTooMany" | "FieldValueTypeInvalid")
+        matches!(
+            cause.reason,
+            "FieldValueRequired" | "FieldValueTooLong" | "FieldValueTooMany" | "FieldValueTypeInvalid"
+        )
     };
     duplicates(root, object, "", &mut causes);
     if causes.iter().any(blocking) {
@@ -269,13 +306,25 @@ fn check(ty: Type<'_>, old: Option<&Value>, value: &Value, path: &str, causes: &
             }
             for (name, value) in map {
                 if let Some(field) = fields.get(name) {
-                    check(ty.at(field.node), old.and_then(|old| old.get(name)), value, &child_path(path, name), causes);
+                    check(
+                        ty.at(field.node),
+                        old.and_then(|old| old.get(name)),
+                        value,
+                        &child_path(path, name),
+                        causes,
+                    );
                 }
             }
         }
         (Shape::Map { values, .. }, Value::Object(map)) => {
             for (name, value) in map {
-                check(ty.at(*values), old.and_then(|old| old.get(name)), value, &child_path(path, name), causes);
+                check(
+                    ty.at(*values),
+                    old.and_then(|old| old.get(name)),
+                    value,
+                    &child_path(path, name),
+                    causes,
+                );
             }
         }
         (Shape::List { items, kind, .. }, Value::Array(list)) => {
@@ -298,9 +347,17 @@ fn fits(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>) -> bo
         "integer" => {
             if found == "number" && !whole {
                 let format = if rules.format.is_empty() { "integer" } else { &rules.format };
-                causes.push(Cause::type_invalid(path, &"float64".into(), &format!("{path} in body must be of type {format}: \"float64\"")));
+                causes.push(Cause::type_invalid(
+                    path,
+                    &"float64".into(),
+                    &format!("{path} in body must be of type {format}: \"float64\""),
+                ));
                 if !rules.format.is_empty() {
-                    causes.push(Cause::invalid("<nil>", &"".into(), &format!("Checked value must be of type integer with format {format} in {path}")));
+                    causes.push(Cause::invalid(
+                        "<nil>",
+                        &"".into(),
+                        &format!("Checked value must be of type integer with format {format} in {path}"),
+                    ));
                 }
                 return false;
             }
@@ -310,13 +367,18 @@ fn fits(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>) -> bo
         other => found == other,
     };
     if !fine {
-        causes.push(Cause::type_invalid(path, &found.into(), &format!("{path} in body must be of type {wanted}: {found:?}")));
+        causes.push(Cause::type_invalid(
+            path,
+            &found.into(),
+            &format!("{path} in body must be of type {wanted}: {found:?}"),
+        ));
     }
     fine
 }
 
 fn bounds(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let mut say = |detail: String| causes.push(Cause::invalid(path, value, &format!("{path} in body {detail}")));
+    let mut say =
+        |detail: String| causes.push(Cause::invalid(path, value, &format!("{path} in body {detail}")));
     if let Value::Number(number) = value {
         let number = number.as_f64().unwrap_or_default();
         if let Some(least) = rules.minimum.filter(|least| number < *least) {
@@ -332,11 +394,17 @@ fn bounds(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>) {
             causes.push(Cause::too_long(path, most));
         } else if let Some(least) = rules.min_length.filter(|least| length < *least) {
             say(format!("should be at least {least} chars long"));
-        } else if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| cel::is_match(pattern, text) == Some(false)) {
+        } else if let Some(pattern) =
+            rules.pattern.as_ref().filter(|pattern| cel::is_match(pattern, text) == Some(false))
+        {
             say(format!("should match '{pattern}'"));
         }
         if rules.format == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
-            causes.push(Cause::type_invalid(path, value, &format!("{path} in body must be of type date-time: {text:?}")));
+            causes.push(Cause::type_invalid(
+                path,
+                value,
+                &format!("{path} in body must be of type date-time: {text:?}"),
+            ));
         }
     }
     if let Value::Array(items) = value {
@@ -344,11 +412,19 @@ fn bounds(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let Some(most) = rules.max_items.filter(|most| count > *most) {
             causes.push(Cause::too_many(path, items.len(), most));
         } else if let Some(least) = rules.min_items.filter(|least| count < *least) {
-            causes.push(Cause::invalid(path, &count.into(), &format!("{path} in body should have at least {least} items")));
+            causes.push(Cause::invalid(
+                path,
+                &count.into(),
+                &format!("{path} in body should have at least {least} items"),
+            ));
         }
     }
     if !rules.options.is_empty() && !rules.options.contains(value) {
-        let options: Vec<_> = rules.options.iter().map(|option| option.as_str().map_or_else(|| option.to_string(), str::to_owned)).collect();
+        let options: Vec<_> = rules
+            .options
+            .iter()
+            .map(|option| option.as_str().map_or_else(|| option.to_string(), str::to_owned))
+            .collect();
         causes.push(Cause::unsupported(path, value, &options.iter().map(String::as_str).collect::<Vec<_>>()));
     }
 }
@@ -369,7 +445,12 @@ fn duplicates(ty: Type<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
                 let id = match kind {
                     ListKind::Atomic => None,
                     ListKind::Set => Some(item.clone()),
-                    ListKind::Map(keys) => Some(keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()),
+                    ListKind::Map(keys) => Some(
+                        keys.iter()
+                            .filter_map(|key| Some((key.clone(), item.get(key)?.clone())))
+                            .collect::<Map<_, _>>()
+                            .into(),
+                    ),
                 };
                 if let Some(id) = id {
                     if seen.contains(&id) {
@@ -386,7 +467,14 @@ fn duplicates(ty: Type<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
 }
 
 /// The rules of every value that has some.
-fn rules(ty: Type<'_>, context: &::cel::Context<'_, '_>, old: Option<&Value>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn rules(
+    ty: Type<'_>,
+    context: &::cel::Context<'_, '_>,
+    old: Option<&Value>,
+    value: &Value,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
     if old == Some(value) {
         return;
     }
@@ -402,7 +490,9 @@ fn rules(ty: Type<'_>, context: &::cel::Context<'_, '_>, old: Option<&Value>, va
         let place = if path.is_empty() { "<nil>" } else { path };
         match rule.holds(context, value, old) {
             Ok(true) => {}
-            Ok(false) if value.is_object() || value.is_array() => causes.push(Cause::omitted(place, &rule.message)),
+            Ok(false) if value.is_object() || value.is_array() => {
+                causes.push(Cause::omitted(place, &rule.message))
+            }
             Ok(false) => causes.push(Cause::invalid(place, value, &rule.message)),
             Err(problem) => {
                 let detail = format!("{problem} evaluating rule: {}", rule.message);
@@ -414,13 +504,27 @@ fn rules(ty: Type<'_>, context: &::cel::Context<'_, '_>, old: Option<&Value>, va
         (Shape::Struct { .. } | Shape::Map { .. }, Value::Object(map)) => {
             for (name, value) in map.iter().filter(|(name, _)| !path.is_empty() || *name != "metadata") {
                 if let Some(child) = ty.child(name) {
-                    rules(child, context, old.and_then(|old| old.get(name)), value, &child_path(path, name), causes);
+                    rules(
+                        child,
+                        context,
+                        old.and_then(|old| old.get(name)),
+                        value,
+                        &child_path(path, name),
+                        causes,
+                    );
                 }
             }
         }
         (Shape::List { items, kind, .. }, Value::Array(list)) => {
             for (index, item) in list.iter().enumerate() {
-                rules(ty.at(*items), context, counterpart(kind, old, item), item, &format!("{path}[{index}]"), causes);
+                rules(
+                    ty.at(*items),
+                    context,
+                    counterpart(kind, old, item),
+                    item,
+                    &format!("{path}[{index}]"),
+                    causes,
+                );
             }
         }
         _ => {}
@@ -438,7 +542,12 @@ pub(crate) fn settle(object: &mut Value, now: &str) {
     let spec = object["spec"].clone();
     let status = &mut object["status"];
     status["acceptedNames"] = spec["names"].clone();
-    let stored = spec["versions"].as_array().into_iter().flatten().filter(|version| version["storage"] == true).map(|version| version["name"].clone());
+    let stored = spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone());
     status["storedVersions"] = stored.collect::<Vec<_>>().into();
     if status["conditions"].as_array().is_none_or(Vec::is_empty) {
         status["conditions"] = json!([

@@ -40,7 +40,11 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
         Shape::List { items, .. } => {
             let item_type = ty.at(*items);
             let Value::Array(list) = value else {
-                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+                return if value.is_null() {
+                    Ok(())
+                } else {
+                    Err(mismatch(value, &go_type(ty), notes, owner))
+                };
             };
             for (index, item) in list.iter_mut().enumerate() {
                 let length = notes.path.len();
@@ -56,7 +60,11 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
         Shape::Map { values, .. } => {
             let value_type = ty.at(*values);
             let Value::Object(map) = value else {
-                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+                return if value.is_null() {
+                    Ok(())
+                } else {
+                    Err(mismatch(value, &go_type(ty), notes, owner))
+                };
             };
             for (key, item) in map.iter_mut() {
                 let length = enter(notes, key);
@@ -95,7 +103,9 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
                             walk(child, value, notes, &node.name)?;
                             leave(notes, length);
                         }
-                        if value.is_null() && !field.keep || !field.pointer && !field.keep && is_zero(child, value) {
+                        if value.is_null() && !field.keep
+                            || !field.pointer && !field.keep && is_zero(child, value)
+                        {
                             map.remove(name);
                         } else if field.keep && !field.pointer && (value.is_null() || is_zero(child, value)) {
                             *value = empty(child);
@@ -144,10 +154,16 @@ fn is_zero(ty: Type<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(yes) => !yes,
-        Value::Number(number) => !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)) && number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() && !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)),
+        Value::Number(number) => {
+            !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)) && number.as_f64() == Some(0.0)
+        }
+        Value::String(text) => {
+            text.is_empty() && !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString))
+        }
         Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty() && matches!(ty.node().shape, Shape::Map { .. } | Shape::Struct { .. }),
+        Value::Object(map) => {
+            map.is_empty() && matches!(ty.node().shape, Shape::Map { .. } | Shape::Struct { .. })
+        }
     }
 }
 
@@ -164,7 +180,8 @@ pub(crate) fn empty(ty: Type<'_>) -> Value {
         },
         Shape::Struct { fields, .. } => {
             let kept = fields.iter().filter(|(_, field)| field.keep);
-            let of = |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
+            let of =
+                |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
             Value::Object(kept.map(|(name, field)| (name.clone(), of(field))).collect::<Map<_, _>>())
         }
     }
@@ -187,7 +204,13 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
             Some(number) if i32::try_from(number).is_ok() => Ok(()),
             _ => wrong("int32"),
         },
-        (Scalar::Int64, Value::Number(number)) => if number.is_i64() { Ok(()) } else { wrong("int64") },
+        (Scalar::Int64, Value::Number(number)) => {
+            if number.is_i64() {
+                Ok(())
+            } else {
+                wrong("int64")
+            }
+        }
         (Scalar::Quantity, Value::String(_) | Value::Number(_)) => {
             let text = match &*value {
                 Value::String(text) => text.clone(),
@@ -196,7 +219,9 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
             let Some(quantity) = Quantity::parse(&text) else {
                 let message = if text.is_empty() {
                     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && !text.contains(' ') {
+                } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
+                    && !text.contains(' ')
+                {
                     "unable to parse quantity's suffix"
                 } else {
                     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -218,9 +243,15 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
         }
         (Scalar::Bytes, Value::String(text)) => {
             let ok = text.len() % 4 == 0
-                && text.trim_end_matches('=').bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+                && text
+                    .trim_end_matches('=')
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
                 && text.len() - text.trim_end_matches('=').len() <= 2;
-            let at = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b))).unwrap_or(text.len() / 4 * 4);
+            let at = text
+                .bytes()
+                .position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b)))
+                .unwrap_or(text.len() / 4 * 4);
             if ok { Ok(()) } else { Err(Wrong::Content(format!("illegal base64 data at input byte {at}"))) }
         }
         (Scalar::String, _) => wrong("string"),
@@ -232,7 +263,8 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
         (Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
         (Scalar::IntOrString, _) => wrong("int32"),
         (Scalar::Quantity, _) => Err(Wrong::Content(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into(),
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .into(),
         )),
     }
 }
@@ -263,5 +295,8 @@ fn mismatch(value: &Value, wanted: &str, notes: &Notes, owner: &str) -> String {
     if notes.fields.is_empty() {
         return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
     }
-    format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", notes.fields.join("."))
+    format!(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}",
+        notes.fields.join(".")
+    )
 }

@@ -43,9 +43,21 @@ pub(crate) enum Shape {
     #[default]
     Any,
     Scalar(Scalar),
-    Struct { fields: BTreeMap<String, Field>, atomic: bool, open: bool },
-    Map { values: u32, atomic: bool },
-    List { items: u32, kind: ListKind, merge_key: Option<String>, merge: bool },
+    Struct {
+        fields: BTreeMap<String, Field>,
+        atomic: bool,
+        open: bool,
+    },
+    Map {
+        values: u32,
+        atomic: bool,
+    },
+    List {
+        items: u32,
+        kind: ListKind,
+        merge_key: Option<String>,
+        merge: bool,
+    },
 }
 
 /// A leaf.
@@ -150,7 +162,8 @@ impl Schema {
         let id = self.add(Node::default());
         self.named.insert(name.to_owned(), id);
         if let Some(source) = FILE.types.get(name) {
-            let fields = source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
+            let fields =
+                source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
             let shape = Shape::Struct { fields, atomic: source.atomic, open: false };
             let name = name.rsplit('.').next().unwrap_or(name).to_owned();
             self.set(id, Node { shape, name, rules: None });
