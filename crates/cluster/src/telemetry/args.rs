@@ -58,9 +58,9 @@ pub enum LogFormat {
 /// See [`LogArgs::zap_encoder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ZapEncoder {
-    /// [`LogFormat::Json`]
+    /// One object per line.
     Json,
-    /// [`LogFormat::Pretty`]
+    /// For people.
     Console,
 }
 
@@ -185,10 +185,11 @@ fn parse_filter(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory as _, Parser};
 
     use super::*;
 
+    /// What the component does.
     #[derive(Parser)]
     struct Component {
         #[command(flatten)]
@@ -205,6 +206,12 @@ mod tests {
             Ok(_) => panic!("{flag} is accepted"),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn the_help_is_still_that_of_the_component() {
+        let help = Component::command().render_help().to_string();
+        assert!(help.starts_with("What the component does\n"), "{help}");
     }
 
     #[test]
