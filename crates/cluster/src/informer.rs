@@ -1,9 +1,9 @@
 //! Keeps a [`Store`] current: lists, then watches, for as long as it runs.
 //!
 //! ```text
-//!          ┌──────────────── expired, counted back, resync ───────────────┐
+//!          ┌──────────── expired, counted back, moved, resync ─────────────┐
 //!          ▼                                                              │
-//!   list (in pages, or streamed) ──▶ watch ──▶ ends in time, moved ──▶ watch from there
+//!   list (in pages, or streamed) ──▶ watch ──▶ ends in time ─────────▶ watch from there
 //!          ▲                                │
 //!          └── the server counts lower ◀── ask ◀── broken, silent (after a pause)
 //! ```
@@ -15,7 +15,7 @@
 //! - A watch that broke may have broken because etcd was restored. Before going on, the server is asked
 //!   where it stands; if that is before us, everything is listed anew. Since it may have caught up in the
 //!   meantime, everything is listed anew now and then anyway.
-//! - New credentials ([`Cluster::replace`]) move the watch over; the store stays.
+//! - New credentials ([`Cluster::replace`]) move the watch over at once. The store stays, and is compared with a list.
 //!
 //! Deliberately absent: what the objects mean.
 
@@ -110,8 +110,10 @@ struct End {
 enum Cause {
     /// As it was told to.
     Timeout,
-    /// Paused, other credentials, or asked to list anew.
+    /// Paused, or asked to list anew.
     Told,
+    /// Other credentials.
+    Moved,
     /// Its version is gone, or the server counts lower than before.
     Expired,
     /// The server does not stream lists.
@@ -129,6 +131,7 @@ impl Cause {
         match self {
             Self::Timeout => "timeout",
             Self::Told => "told",
+            Self::Moved => "moved",
             Self::Expired => "expired",
             Self::NoStreaming => "no-streaming",
             Self::Silent => "silent",
@@ -207,6 +210,8 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         match end.cause {
             Cause::Timeout if self.listed_at.elapsed() >= relist_after => Next::List,
             Cause::Timeout | Cause::Told => end.version.map_or(Next::List, Next::Watch),
+            // Who knows whether the new way leads to a server that counts alike.
+            Cause::Moved => Next::List,
             Cause::NoStreaming => {
                 self.streaming = false;
                 Next::List
@@ -327,7 +332,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                 biased;
                 event = events.next() => event,
                 () = changed(&mut self.connections) => {
-                    end.cause = Cause::Told;
+                    end.cause = Cause::Moved;
                     return end;
                 }
                 () = changed(&mut self.control) => {

@@ -63,11 +63,18 @@ pub struct Meta {
     #[serde(default)]
     pub annotations: Pairs,
     /// Who owns it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     pub owner_references: Box<[Owner]>,
     /// Who has to be asked before it goes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     pub finalizers: Box<[Box<str>]>,
+}
+
+/// Some servers write `null` for a list without entries.
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Box<[T]>, D::Error> {
+    Ok(Option::<Box<[T]>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// One owner of an object.
@@ -343,7 +350,8 @@ mod tests {
 
     #[test]
     fn odd_objects_are_read_or_refused_but_never_panic() {
-        let null = r#"{"metadata":{"name":"a","labels":null,"annotations":{}},"data":null}"#;
+        let null =
+            r#"{"metadata":{"name":"a","labels":null,"ownerReferences":null,"finalizers":null},"data":null}"#;
         assert!(serde_json::from_str::<Object>(null).unwrap().meta.labels.is_empty());
         for text in
             ["[]", "1", r#"{"metadata":{"labels":[]}}"#, r#"{"metadata":{"deletionTimestamp":"soon"}}"#]
