@@ -166,6 +166,22 @@ impl Quantity {
     }
 }
 
+impl Quantity {
+    /// What an API server keeps for `text` in a list of core resources (requests, limits, capacity,
+    /// allocatable): as anywhere else, but what is finer than a thousandth is rounded away from zero.
+    pub fn as_listed(text: &str) -> Result<Cow<'_, str>, ParseQuantityError> {
+        let text = text.trim();
+        let read = parse::read(text)?;
+        if read.kept_verbatim && read.last_digit >= -3 {
+            return Ok(Cow::Borrowed(text));
+        }
+        let quantity = read.quantity;
+        let rounded =
+            if quantity.is_negative() { quantity.floor_to_milli() } else { quantity.ceil_to_milli() };
+        Ok(Cow::Owned(rounded.to_string()))
+    }
+}
+
 impl FromStr for Quantity {
     type Err = ParseQuantityError;
 

@@ -35,6 +35,8 @@ pub(super) struct Read {
     pub(super) quantity: Quantity,
     /// An API server does not print such a text anew: it keeps it as it is.
     pub(super) kept_verbatim: bool,
+    /// The power of ten of the last digit that was written.
+    pub(super) last_digit: i64,
 }
 
 /// A text, cut into its parts. Leading zeros are gone from `whole`.
@@ -77,7 +79,11 @@ pub(super) fn read(text: &str) -> Result<Read, ParseQuantityError> {
         if parts.negative { -magnitude } else { magnitude },
         if below_one { Format::DecimalSi } else { format },
     );
-    Ok(Read { quantity, kept_verbatim: short && looks_canonical(&parts, factor) })
+    let last_digit = match factor {
+        Factor::Ten(exponent) => last_digit(&parts, exponent),
+        Factor::Kibi(_) => 0,
+    };
+    Ok(Read { quantity, kept_verbatim: short && looks_canonical(&parts, factor), last_digit })
 }
 
 fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {

@@ -71,6 +71,15 @@ fn a_text_that_looks_canonical_is_stored_as_it_is() {
 }
 
 #[test]
+fn a_list_of_resources_has_nothing_finer_than_a_thousandth() {
+    for (text, listed) in
+        [("1n", "1m"), ("-2.5m", "-3m"), ("1.500", "1.500"), ("12.345m", "13m"), ("+8u", "1m")]
+    {
+        assert_eq!(Quantity::as_listed(text).unwrap(), listed, "{text}");
+    }
+}
+
+#[test]
 fn an_error_names_the_text_and_the_fix() {
     let error = |text: &str| text.parse::<Quantity>().unwrap_err().to_string();
     assert_eq!(error(""), "the quantity is empty: write a number such as 4, 500m or 16Gi");

@@ -7,7 +7,9 @@ fn requests(spec: &Value, status: &Value) -> String {
 }
 
 fn container(name: &str, requests: Value) -> Value {
-    json!({"name": name, "image": "x", "resources": {"requests": requests, "limits": {"cpu": "99"}}})
+    let mut container = json!({"name": name, "image": "x", "resources": {"limits": {"cpu": "99"}}});
+    container["resources"]["requests"] = requests;
+    container
 }
 
 fn sidecar(name: &str, requests: Value) -> Value {

@@ -7,7 +7,7 @@ fn node_selector(value: Value) -> Result<NodeSelector, Vec<SelectorError>> {
 }
 
 fn terms(terms: Value) -> NodeSelector {
-    node_selector(json!({"nodeSelectorTerms": terms})).unwrap()
+    node_selector([("nodeSelectorTerms".to_owned(), terms)].into_iter().collect()).unwrap()
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kubeocean_api::{ClusterBinding, ResourceLeasingPolicy, TimeWindow};
 use kubeocean_model::binding::Binding;
-use kubeocean_model::lease::{Candidate, Explanation, Node, Outcome, Policies, Policy, WorkerPolicies};
+use kubeocean_model::lease::{
+    Candidate, Choice, Explanation, Node, Outcome, Policies, Policy, WorkerPolicies,
+};
 use kubeocean_model::naming::{ClusterId, Origin, VnodeName};
 use kubeocean_model::requests;
 use kubeocean_model::resources::Resources;
@@ -129,10 +131,8 @@ fn a_pod_asks_for_what_the_scheduler_says() {
     let vectors = read(include_str!("../vectors/leasing.json"));
     for case in cases(&vectors, "pod_requests") {
         let containers = |list: &str, sidecar: bool| -> Vec<Value> {
-            let make = |requests: &Value| match sidecar {
-                true => json!({"name": "x", "resources": {"requests": requests}, "restartPolicy": "Always"}),
-                false => json!({"name": "x", "resources": {"requests": requests}}),
-            };
+            let restart_policy = if sidecar { json!("Always") } else { Value::Null };
+            let make = |requests: &Value| json!({"name": "x", "resources": {"requests": requests}, "restartPolicy": restart_policy});
             case[list].as_array().into_iter().flatten().map(make).collect()
         };
         let init = [containers("sidecars", true), containers("init", false)].concat();
@@ -182,7 +182,7 @@ fn the_policy_that_counts_is_the_one_that_should() {
         let node = Node { allocatable: resources(&json!({"cpu": "8"})), ..Node::default() };
         let answer = Explanation::of(&binding(), &policies, &node, &Resources::default(), noon());
 
-        let shadowed: BTreeMap<_, _> = answer.worker.iter().flat_map(|choice| choice.shadowed()).collect();
+        let shadowed: BTreeMap<_, _> = answer.worker.iter().flat_map(Choice::shadowed).collect();
         let expected = case.get("shadowed").cloned().unwrap_or_else(|| json!({}));
         assert_eq!(serde_json::to_value(shadowed).unwrap(), expected, "{case}");
         match &answer.outcome {
