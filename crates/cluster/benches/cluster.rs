@@ -122,6 +122,14 @@ fn resident() -> usize {
     text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+/// What this process used so far, in hundredths of a second.
+fn used_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<_> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
 /// Decoding and storing as an informer does it, without the network.
 fn decoding() {
     let texts: Vec<String> = (0..PODS).map(|number| pod(number).to_string()).collect();
@@ -203,20 +211,26 @@ async fn writing(kubeconfig: &str, bare: &kube::Client) {
     let cluster = connect(kubeconfig).await;
     let applier = Applier::new("kubeocean-bench").virtually(&cluster);
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
+    let (mut our_cpu, mut their_cpu) = (Duration::ZERO, Duration::ZERO);
     for round in 0..ROUNDS {
         // Who goes first finds the server with less to clean up.
         for turn in 0..2 {
-            let started = Instant::now();
-            if (round + turn) % 2 == 0 {
+            let (started, cpu) = (Instant::now(), used_cpu());
+            if (round + turn).is_multiple_of(2) {
                 through_bare(bare, round).await;
                 theirs += started.elapsed();
+                their_cpu += used_cpu() - cpu;
             } else {
                 through_applier(&applier, round).await;
                 ours += started.elapsed();
+                our_cpu += used_cpu() - cpu;
             }
         }
     }
     let rate = |took: Duration| (WRITES * 3 * ROUNDS) as f64 / took.as_secs_f64();
+    let each = |took: Duration| format!("{:.0} µs", took.as_secs_f64() * 1e6 / (WRITES * 3 * ROUNDS) as f64);
+    row("our CPU per write, bare client", each(their_cpu), "");
+    row("our CPU per write, applier", each(our_cpu), "");
     row("writes per second, bare client", format!("{:.0}", rate(theirs)), "");
     row("writes per second, applier", format!("{:.0}", rate(ours)), "");
     row("applier / bare client", format!("{:.2}", rate(ours) / rate(theirs)), "≥ 0.9");

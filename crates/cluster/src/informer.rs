@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!          ┌──────────── expired, counted back, moved, resync ─────────────┐
-//!          ▼                                                              │
-//!   list (in pages, or streamed) ──▶ watch ──▶ ends in time ─────────▶ watch from there
+//!          ▼                                                               │
+//!   list (in pages, or streamed) ──▶ watch ──▶ ends in time ──▶ watch from there
 //!          ▲                                │
 //!          └── the server counts lower ◀── ask ◀── broken, silent (after a pause)
 //! ```
