@@ -47,7 +47,7 @@ pub(crate) fn is_due(old: &Value, new: &Value) -> bool {
 
 /// Owners are named once.
 pub(crate) fn dedup_owners(object: &mut Value) {
-    let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else { return };
+    let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in owners.drain(..) {
         if !seen.contains(&owner) {
