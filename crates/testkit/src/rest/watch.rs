@@ -58,11 +58,10 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
             )));
         }
         (Some(_), Some(other)) if other != "NotOlderThan" => {
-            return Err(invalid(Cause::unsupported(
-                "resourceVersionMatch",
-                &other.into(),
-                &["NotOlderThan"],
-            )));
+            return Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[
+                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+                Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
+            ]));
         }
         (None, Some(_)) => {
             return Err(invalid(Cause::forbidden(
@@ -88,7 +87,9 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
         finished: false,
         epoch: state.epoch,
     };
-    let asked = query.get("resourceVersion").map(revision).transpose()?;
+    let asked = query.get("resourceVersion").map(revision).transpose().map_err(|failure| {
+        Failure::new(500, "", failure.message.replace("invalid resource version: ", ""))
+    })?;
     match asked {
         None | Some(0) if initial != Some(false) => watch.send_all(state, initial == Some(true)),
         Some(asked) if initial == Some(true) => {

@@ -46,6 +46,7 @@ pub(crate) fn scripts() -> Vec<Script> {
             strategic("clusterbindings/{ns}", json!({"spec": {"directScheduling": false}})),
             json_patch("clusterbindings/{ns}", json!([{"op": "replace", "path": "/spec/mountNamespace", "value": "c"}])),
             json_patch("clusterbindings/{ns}", json!([{"op": "replace", "path": "/spec/podPriorityClassName", "value": "c"}])),
+            merge("clusterbindings/{ns}", json!({"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "labels": {"bad key": "x"}}})),
             merge("clusterbindings/{ns}", json!({"metadata": {"finalizers": ["example.com/x"]}})),
             delete("clusterbindings/{ns}"),
             merge("clusterbindings/{ns}", json!({"metadata": {"finalizers": null}})),

@@ -16,6 +16,13 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"too old resource version: \d+ \(\d+\)", "too old resource version: <rv> (<rv>)"),
         (r"(?i)(resourceversion in (the precondition|record|object meta)[^0-9]*)\d+", "$1<rv>"),
         (r"10\.96\.\d+\.\d+", "<ip>"),
+        // A name that was generated, and refused.
+        (r"Bad_[a-z0-9]{5}", "Bad_<generated>"),
+        // An object that is shown again: Go's order of fields, and sometimes Go's names.
+        (r#"Invalid value: ("\{.*\}"|\{.*?\}|\[\{.*\}\]): "#, "Invalid value: <object>: "),
+        // A diff of Go structs.
+        (r"previously negative\)\n[\s\S]*", "previously negative)"),
+        (r"continue key is not valid: .*", "continue key is not valid"),
     ]
     .into_iter()
     .map(|(pattern, mask)| (Regex::new(pattern).unwrap(), mask))
@@ -43,7 +50,7 @@ fn object(map: &mut Map<String, Value>) {
         *name = if full.len() == prefix.len() + 5 && full.starts_with(&prefix) { "<generated>".into() } else { format!("not generated: {full}").into() };
     }
     // What the apiserver's repair loops and caches decide by themselves.
-    for (key, mask) in [("resourceVersion", "<rv>"), ("continue", "<continue>"), ("token", "<token>")] {
+    for (key, mask) in [("resourceVersion", "<rv>"), ("continue", "<continue>"), ("token", "<token>"), ("serverAddress", "<address>")] {
         if let Some(Value::String(found)) = map.get_mut(key)
             && !found.is_empty()
         {

@@ -47,6 +47,7 @@ pub(crate) fn scripts() -> Vec<Script> {
             post("configmaps", json!({"metadata": {"name": "a", "labels": {"k": "bad value"}}})),
             post("configmaps", json!({"metadata": {"name": "a", "annotations": {"bad key": "x"}}})),
             post("configmaps", json!({"metadata": {"name": "a", "finalizers": ["plain"]}})),
+            post("configmaps", json!({"metadata": {"name": "a", "finalizers": ["bad finalizer"]}})),
             post("configmaps", json!({"metadata": {"name": "n".repeat(254)}})),
             post("configmaps", json!({"metadata": {"name": "a", "namespace": "elsewhere"}})),
             post("configmaps", json!({"metadata": {"name": "a", "resourceVersion": "5"}})),
