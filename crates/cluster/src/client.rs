@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kubeocean_model::action::Kind;
@@ -270,8 +270,8 @@ impl<S: OnSide> Cluster<S> {
         let labels =
             RequestDuration { cluster: Arc::clone(&inner.name), verb, resource: Arc::clone(&resource) };
         metrics.request_duration.of(&labels).observe(started.elapsed().as_secs_f64());
-        self.count(verb, resource, &result);
-        result
+        self.count(verb, resource, result.as_ref().map(|(code, _)| *code));
+        result.map(|(_, bytes)| bytes)
     }
 
     /// Sends a call whose answer is a stream; the deadline is for its beginning. Not limited: watches
@@ -286,7 +286,7 @@ impl<S: OnSide> Cluster<S> {
             .await
             .unwrap_or(Err(CallError::TimedOut { limit: self.inner.deadline }));
         self.learn_from(&result);
-        self.count(verb, resource, &result);
+        self.count(verb, resource, result.as_ref().map(Response::status));
         result
     }
 
@@ -345,9 +345,9 @@ impl<S: OnSide> Cluster<S> {
         metrics.requests_in_flight.of(&labels).set(number(in_flight));
     }
 
-    fn count<T>(&self, verb: &'static str, resource: Arc<str>, result: &Result<T, CallError>) {
+    fn count(&self, verb: &'static str, resource: Arc<str>, result: Result<StatusCode, &CallError>) {
         let code = match result {
-            Ok(_) => Arc::from("2xx"),
+            Ok(code) => Arc::from(code.as_str()),
             Err(error) => error.code(),
         };
         let labels = RequestLabels { cluster: Arc::clone(&self.inner.name), verb, resource, code };
@@ -367,12 +367,13 @@ impl<S> std::fmt::Debug for Cluster<S> {
     }
 }
 
-async fn read(response: Response<Body>) -> Result<Bytes, CallError> {
-    if !response.status().is_success() {
+async fn read(response: Response<Body>) -> Result<(StatusCode, Bytes), CallError> {
+    let code = response.status();
+    if !code.is_success() {
         return Err(refusal(response).await);
     }
     match response.into_body().collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+        Ok(body) => Ok((code, body.to_bytes())),
         Err(error) => Err(CallError::unreachable(error)),
     }
 }

@@ -5,12 +5,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser as _;
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::informer::Informer;
 use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::telemetry::{Environment, LogArgs, Telemetry};
 use kubeocean_model::action::kinds;
 use kubeocean_model::key::Virtual;
 use kubeocean_model::object::Object;
@@ -18,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{config_map, key};
+use crate::support::{config_map, delete, key};
 
 /// Answers in order; the last one is repeated. Remembers what it was asked.
 #[derive(Clone, Default)]
@@ -103,6 +105,7 @@ async fn a_server_that_asks_us_to_wait_is_obeyed_and_measured() {
     let text = metrics.encode();
     for line in [
         r#"kubeocean_requests_total{cluster="w1",verb="create",resource="configmaps",code="429"} 1"#,
+        r#"kubeocean_requests_total{cluster="w1",verb="create",resource="configmaps",code="201"} 1"#,
         r#"kubeocean_writes_total{cluster="w1",verb="create",resource="configmaps",outcome="throttled"} 1"#,
         r#"kubeocean_writes_total{cluster="w1",verb="create",resource="configmaps",outcome="done"} 1"#,
         r#"kubeocean_request_limit{cluster="w1"} 16"#,
@@ -180,5 +183,66 @@ async fn a_server_that_always_fails_is_asked_less_and_less() {
         drop(tokio::time::timeout(Duration::from_secs(600), informer.run()).await);
         let calls = script.paths().len();
         assert!((20..150).contains(&calls), "{calls} calls in ten minutes");
+    }
+}
+
+/// A place to log to.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_is_one_line_of_the_audit_log() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    // Even where hardly anything is logged.
+    let flags = Flags::parse_from(["test", "--log-level=error"]);
+    let telemetry =
+        Telemetry::prepare("test", &flags.log, &Environment::default(), move || writer.clone(), false)
+            .unwrap();
+    let script = Script::new([
+        Answer::Say(201, &[], json!({"metadata": {"uid": "u", "resourceVersion": "5"}})),
+        Answer::Say(409, &[], json!({"kind": "Status", "reason": "Conflict", "message": "another uid"})),
+        Answer::Say(200, &[], json!({"metadata": {"resourceVersion": "6"}})),
+    ]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    let applier = Applier::new("kubeocean-syncer").virtually(&cluster);
+    let _logging = tracing::dispatcher::set_default(&telemetry.dispatch);
+    applier.apply(&config_map("web", "a", &json!({}))).await;
+    applier.apply(&delete(kinds::CONFIG_MAP, &key("web", "a")).if_uid("u-1").if_version("7")).await;
+    cluster.get(&kinds::POD, &key("web", "a")).await.unwrap();
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "reads are not written down: {text}");
+    for (field, values) in [
+        ("target", ["audit", "audit"]),
+        ("component", ["kubeocean-syncer", "kubeocean-syncer"]),
+        ("cluster", ["w1", "w1"]),
+        ("verb", ["create", "delete"]),
+        ("object", ["configmaps/web/a", "configmaps/web/a"]),
+        ("uid", ["", "u-1"]),
+        ("version", ["", "7"]),
+        ("why", ["the test wants it", "the test is done with it"]),
+        ("outcome", ["done (version 5)", "conflict: another uid"]),
+    ] {
+        let found: Vec<_> =
+            lines.iter().map(|line| line[field].as_str().or(line["fields"][field].as_str())).collect();
+        assert_eq!(found, values.map(Some), "{field} in {text}");
     }
 }
