@@ -1,1 +1,4 @@
 //! A simulated API server with faults, for tests.
+
+pub mod chaos;
+pub mod story;
