@@ -1,1 +1,5 @@
-//! Integration tests of kubeocean-testkit.
+//! The simulated API server: as kube's client sees it, and as a real one answers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod client;

@@ -1,0 +1,267 @@
+//! What reading JSON into Go types and writing it back does to an object.
+//!
+//! Unknown fields go, zero values go unless the type keeps them, quantities and times are rewritten, and
+//! a value of the wrong type is refused in the words of Go's decoder.
+//!
+//! Deliberately absent: defaults that depend on more than one field ([`crate::kinds`]), and the
+//! validation of custom resources ([`super::crd`]).
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::quantity::Quantity;
+use super::{Scalar, Shape, Type};
+
+/// What was found on the way.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// Fields that no type has, in the words of a strict decoder.
+    pub(crate) unknown: Vec<String>,
+    path: String,
+    /// Without indices, as Go's decoder names places.
+    fields: Vec<String>,
+}
+
+/// Decodes in place.
+pub(crate) fn decode(ty: Type<'_>, value: &mut Value, notes: &mut Notes) -> Result<(), String> {
+    walk(ty, value, notes, "")
+}
+
+fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Result<(), String> {
+    let node = ty.node();
+    match &node.shape {
+        Shape::Any => Ok(()),
+        Shape::Scalar(scalar) => leaf(*scalar, value).map_err(|problem| match problem {
+            Wrong::Type(wanted) => mismatch(value, wanted, notes, owner),
+            Wrong::Content(message) => message,
+        }),
+        Shape::List { items, .. } => {
+            let item_type = ty.at(*items);
+            let Value::Array(list) = value else {
+                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+            };
+            for (index, item) in list.iter_mut().enumerate() {
+                let length = notes.path.len();
+                let _ = write!(notes.path, "[{index}]");
+                if item.is_null() {
+                    *item = empty(item_type);
+                }
+                walk(item_type, item, notes, owner)?;
+                notes.path.truncate(length);
+            }
+            Ok(())
+        }
+        Shape::Map { values, .. } => {
+            let value_type = ty.at(*values);
+            let Value::Object(map) = value else {
+                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+            };
+            for (key, item) in map.iter_mut() {
+                let length = enter(notes, key);
+                if item.is_null() {
+                    *item = empty(value_type);
+                }
+                walk(value_type, item, notes, owner)?;
+                leave(notes, length);
+            }
+            Ok(())
+        }
+        Shape::Struct { fields, open, .. } => {
+            let Value::Object(map) = value else {
+                if value.is_null() {
+                    *value = json!({});
+                    return walk(ty, value, notes, owner);
+                }
+                return Err(mismatch(value, &format!("v1.{}", node.name), notes, owner));
+            };
+            if !open {
+                map.retain(|key, _| {
+                    let known = fields.contains_key(key);
+                    if !known {
+                        let dot = if notes.path.is_empty() { "" } else { "." };
+                        notes.unknown.push(format!("unknown field \"{}{dot}{key}\"", notes.path));
+                    }
+                    known
+                });
+            }
+            for (name, field) in fields {
+                let child = ty.at(field.node);
+                match map.get_mut(name) {
+                    Some(value) => {
+                        if !value.is_null() {
+                            let length = enter(notes, name);
+                            walk(child, value, notes, &node.name)?;
+                            leave(notes, length);
+                        }
+                        if value.is_null() && !field.keep || !field.pointer && !field.keep && is_zero(child, value) {
+                            map.remove(name);
+                        } else if field.keep && !field.pointer && (value.is_null() || is_zero(child, value)) {
+                            *value = empty(child);
+                        }
+                    }
+                    None if field.keep && !field.pointer => {
+                        let mut value = empty(child);
+                        if value.is_object() {
+                            walk(child, &mut value, notes, &node.name)?;
+                        }
+                        map.insert(name.clone(), value);
+                    }
+                    None if field.keep => {
+                        map.insert(name.clone(), Value::Null);
+                    }
+                    None => {}
+                }
+                if let Some(default) = &field.default
+                    && map.get(name).is_none_or(|value| !field.pointer && is_zero(child, value))
+                {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn enter(notes: &mut Notes, name: &str) -> usize {
+    let length = notes.path.len();
+    if length > 0 {
+        notes.path.push('.');
+    }
+    notes.path.push_str(name);
+    notes.fields.push(name.to_owned());
+    length
+}
+
+fn leave(notes: &mut Notes, length: usize) {
+    notes.path.truncate(length);
+    notes.fields.pop();
+}
+
+/// Whether `omitempty` would leave it out.
+fn is_zero(ty: Type<'_>, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Number(number) => !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)) && number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() && !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty() && matches!(ty.node().shape, Shape::Map { .. } | Shape::Struct { .. }),
+    }
+}
+
+/// What Go writes for the zero value of a type.
+pub(crate) fn empty(ty: Type<'_>) -> Value {
+    match &ty.node().shape {
+        Shape::Any | Shape::List { .. } | Shape::Map { .. } => Value::Null,
+        Shape::Scalar(scalar) => match scalar {
+            Scalar::String => "".into(),
+            Scalar::Bool => false.into(),
+            Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString => 0.into(),
+            Scalar::Quantity => "0".into(),
+            Scalar::Time | Scalar::MicroTime | Scalar::Bytes => Value::Null,
+        },
+        Shape::Struct { fields, .. } => {
+            let kept = fields.iter().filter(|(_, field)| field.keep);
+            let of = |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
+            Value::Object(kept.map(|(name, field)| (name.clone(), of(field))).collect::<Map<_, _>>())
+        }
+    }
+}
+
+enum Wrong {
+    Type(&'static str),
+    Content(String),
+}
+
+fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
+    let wrong = |wanted| Err(Wrong::Type(wanted));
+    match (scalar, &*value) {
+        (_, Value::Null)
+        | (Scalar::String, Value::String(_))
+        | (Scalar::Bool, Value::Bool(_))
+        | (Scalar::Float, Value::Number(_))
+        | (Scalar::IntOrString, Value::String(_)) => Ok(()),
+        (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => match number.as_i64() {
+            Some(number) if i32::try_from(number).is_ok() => Ok(()),
+            _ => wrong("int32"),
+        },
+        (Scalar::Int64, Value::Number(number)) => if number.is_i64() { Ok(()) } else { wrong("int64") },
+        (Scalar::Quantity, Value::String(_) | Value::Number(_)) => {
+            let text = match &*value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let Some(quantity) = Quantity::parse(&text) else {
+                let message = if text.is_empty() {
+                    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && !text.contains(' ') {
+                    "unable to parse quantity's suffix"
+                } else {
+                    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                };
+                return Err(Wrong::Content(message.into()));
+            };
+            *value = quantity.canonical().into();
+            Ok(())
+        }
+        (Scalar::Time | Scalar::MicroTime, Value::String(text)) => {
+            let Ok(at) = text.parse::<Timestamp>() else {
+                return Err(Wrong::Content(format!(
+                    "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
+                )));
+            };
+            let format = if scalar == Scalar::Time { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
+            *value = at.strftime(format).to_string().into();
+            Ok(())
+        }
+        (Scalar::Bytes, Value::String(text)) => {
+            let ok = text.len() % 4 == 0
+                && text.trim_end_matches('=').bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+                && text.len() - text.trim_end_matches('=').len() <= 2;
+            let at = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b))).unwrap_or(text.len() / 4 * 4);
+            if ok { Ok(()) } else { Err(Wrong::Content(format!("illegal base64 data at input byte {at}"))) }
+        }
+        (Scalar::String, _) => wrong("string"),
+        (Scalar::Bool, _) => wrong("bool"),
+        (Scalar::Float, _) => wrong("float64"),
+        (Scalar::Int32, _) => wrong("int32"),
+        (Scalar::Int64, _) => wrong("int64"),
+        (Scalar::Bytes, _) => wrong("[]uint8"),
+        (Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
+        (Scalar::IntOrString, _) => wrong("int32"),
+        (Scalar::Quantity, _) => Err(Wrong::Content(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into(),
+        )),
+    }
+}
+
+fn go_type(ty: Type<'_>) -> String {
+    match &ty.node().shape {
+        Shape::List { items, .. } => format!("[]{}", go_type(ty.at(*items))),
+        Shape::Map { values, .. } => format!("map[string]{}", go_type(ty.at(*values))),
+        Shape::Struct { .. } => format!("v1.{}", ty.node().name),
+        Shape::Scalar(Scalar::Bool) => "bool".into(),
+        Shape::Scalar(Scalar::Int32) => "int32".into(),
+        Shape::Scalar(Scalar::Int64) => "int64".into(),
+        Shape::Scalar(Scalar::Quantity) => "resource.Quantity".into(),
+        _ => "string".into(),
+    }
+}
+
+fn mismatch(value: &Value, wanted: &str, notes: &Notes, owner: &str) -> String {
+    let found = match value {
+        Value::Bool(_) => "bool".to_owned(),
+        // Go's decoder names a number that does not fit.
+        Value::Number(number) if wanted.starts_with("int") => format!("number {number}"),
+        Value::Number(_) => "number".into(),
+        Value::String(_) => "string".into(),
+        Value::Array(_) => "array".into(),
+        _ => "object".into(),
+    };
+    if notes.fields.is_empty() {
+        return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
+    }
+    format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", notes.fields.join("."))
+}

@@ -1,0 +1,365 @@
+//! The server as tests hold it: a handle to everything, and the hands that reach in from outside.
+//!
+//! One lock guards the whole state, as one etcd does. It is never held across an await.
+//!
+//! Deliberately absent: sockets, threads, detached tasks, faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, ReentrantMutex};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::kinds::{Kinds, catalog};
+use crate::rest::request::{Query, Request};
+use crate::rest::review::Policy;
+use crate::rest::{self, Answer};
+use crate::service::SimService;
+use crate::store::{Entry, Key, Shared, Store, Verb};
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// All randomness: uids, generated names, tokens.
+    pub seed: u64,
+    /// What its clock shows first.
+    pub start: Timestamp,
+    /// How often a watch that wants bookmarks gets one.
+    pub bookmark_every: Duration,
+    /// Older revisions than this many behind the newest are compacted by themselves. `None`: never.
+    pub history: Option<u64>,
+    /// Whether the definitions of Kubeocean are installed.
+    pub with_crds: bool,
+    /// Whether a new namespace gets its `default` service account at once, as the controller manager
+    /// would give it one a moment later. Without it, pods are refused until someone creates it.
+    pub default_service_accounts: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            // A Thursday, long after any certificate of a test was made.
+            start: Timestamp::constant(1_767_225_600, 0),
+            // The server's own interval.
+            bookmark_every: Duration::from_secs(60),
+            history: None,
+            with_crds: true,
+            default_service_accounts: true,
+        }
+    }
+}
+
+/// One committed change.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// The revision it made: the resource version of the new object.
+    pub revision: u64,
+    /// Who did it.
+    pub actor: String,
+    /// When.
+    pub at: Timestamp,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural of the resource.
+    pub plural: String,
+    /// Namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// What was done.
+    pub verb: Verb,
+    /// The object before.
+    pub old: Option<Arc<Value>>,
+    /// The object after.
+    pub new: Option<Arc<Value>>,
+}
+
+type Hook = Box<dyn FnMut(&Commit) + Send>;
+
+/// Everything a server knows.
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) kinds: Kinds,
+    pub(crate) clock: Clock,
+    pub(crate) random: ChaCha8Rng,
+    pub(crate) options: Options,
+    pub(crate) policy: Policy,
+    /// Grows when all watches are cut.
+    pub(crate) epoch: u64,
+    /// Changes that no hook has seen yet.
+    fresh: Vec<Arc<Entry>>,
+}
+
+impl State {
+    pub(crate) fn uid(&mut self) -> String {
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:x}{:03x}-{:012x}",
+            high >> 32, (high >> 16) & 0xffff, high & 0xfff, 8 + (low >> 62), (low >> 48) & 0xfff, low & 0xffff_ffff_ffff
+        )
+    }
+
+    /// Five characters, of those that spell no words.
+    pub(crate) fn suffix(&mut self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| char::from(ALPHABET[usize::try_from(self.random.next_u64() % 27).unwrap_or(0)])).collect()
+    }
+
+    pub(crate) fn now(&mut self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The one place where anything changes.
+    pub(crate) fn commit(&mut self, key: Key, new: Option<Value>, actor: &Arc<str>) -> Arc<Entry> {
+        let at = self.now();
+        let entry = self.store.commit(key, new, actor, at);
+        if let Some(history) = self.options.history {
+            self.store.compacted = self.store.compacted.max(self.store.revision.saturating_sub(history));
+        }
+        self.fresh.push(entry.clone());
+        entry
+    }
+
+    fn commit_of(&self, entry: &Entry) -> Commit {
+        let kind = self.kinds.id(entry.key.kind);
+        let value = |object: &Option<Shared>| object.as_ref().map(|object| object.value.clone());
+        Commit {
+            revision: entry.revision,
+            actor: entry.actor.to_string(),
+            at: entry.at,
+            group: kind.map(|kind| kind.group.clone()).unwrap_or_default(),
+            plural: kind.map(|kind| kind.plural.clone()).unwrap_or_default(),
+            namespace: entry.key.namespace.to_string(),
+            name: entry.key.name.to_string(),
+            verb: entry.verb(),
+            old: value(&entry.old),
+            new: value(&entry.new),
+        }
+    }
+}
+
+struct Inner {
+    state: Mutex<State>,
+    hooks: Mutex<Vec<Hook>>,
+    /// Held for a request and the hooks after it; a hook may call back.
+    turn: ReentrantMutex<()>,
+    changed: watch::Sender<u64>,
+}
+
+/// A simulated API server. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct ApiServer(Arc<Inner>);
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServer").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    /// A new server, with the namespaces every cluster starts with.
+    pub fn new(options: Options) -> Self {
+        let state = State {
+            store: Store::new(),
+            kinds: catalog::built_in(),
+            clock: Clock::new(options.start),
+            random: ChaCha8Rng::seed_from_u64(options.seed),
+            policy: Policy::default(),
+            epoch: 0,
+            fresh: Vec::new(),
+            options,
+        };
+        let with_crds = state.options.with_crds;
+        let server = Self(Arc::new(Inner {
+            state: Mutex::new(state),
+            hooks: Mutex::default(),
+            turn: ReentrantMutex::default(),
+            changed: watch::Sender::new(0),
+        }));
+        for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            server.call(BOOTSTRAP, "POST", "/api/v1/namespaces", None, Some(json!({"metadata": {"name": namespace}})));
+        }
+        for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+            let class = json!({"metadata": {"name": name}, "value": value, "description": "Used for system critical pods."});
+            server.call(BOOTSTRAP, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", None, Some(class));
+        }
+        if with_crds {
+            for crd in kubeocean_api::crd::crds() {
+                let crd = serde_json::to_value(crd).unwrap_or_default();
+                server.call(BOOTSTRAP, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", None, Some(crd));
+            }
+        }
+        server
+    }
+
+    /// The server as someone called `actor` reaches it.
+    pub fn service(&self, actor: &str) -> SimService {
+        SimService::new(self.clone(), actor)
+    }
+
+    /// A client of someone called `actor`. Needs a runtime, because kube's client has a task of its own.
+    pub fn client(&self, actor: &str) -> kube::Client {
+        kube::Client::new(self.service(actor), "default")
+    }
+
+    /// The server's time: its start, plus tokio's time since it was first asked, plus jumps.
+    pub fn now(&self) -> Timestamp {
+        self.with(State::now)
+    }
+
+    /// Sets the server's clock forward or back.
+    pub fn jump_clock(&self, by: SignedDuration) {
+        self.with(|state| state.clock.jump(by));
+    }
+
+    /// Calls `hook` after every committed change, in order, before the writer has its answer. The hook may
+    /// call the server; what was true right after the commit is read with [`Self::list_at`].
+    pub fn on_commit(&self, hook: impl FnMut(&Commit) + Send + 'static) {
+        self.0.hooks.lock().push(Box::new(hook));
+    }
+
+    /// A request without a client: same meaning, same answer, at once. Watches are not answered this way.
+    pub fn call(&self, actor: &str, method: &str, path_and_query: &str, content_type: Option<&str>, body: Option<Value>) -> (u16, Value) {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        let request = Request {
+            actor: actor.into(),
+            method: method.into(),
+            path: path.into(),
+            query: Query::parse(query),
+            accept: "application/json".into(),
+            content_type: content_type.unwrap_or("application/json").into(),
+            user_agent: actor.into(),
+            body: body.map(|body| serde_json::to_vec(&body).unwrap_or_default()).unwrap_or_default().into(),
+        };
+        match self.answer(&request) {
+            Answer::Bytes(code, bytes) => (code, serde_json::from_slice(&bytes).unwrap_or_default()),
+            Answer::Value(code, value) => (code, value),
+            Answer::Watch(_) => (501, Value::Null),
+        }
+    }
+
+    /// An object, by plural or kind (`pods`, `Pod`, `leases.coordination.k8s.io`).
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.with(|state| {
+            let kind = state.kinds.find(kind)?.id;
+            state.store.get(&Key::new(kind, namespace, name)).map(|object| object.value.clone())
+        })
+    }
+
+    /// Objects of a kind, in the order of their names; of all namespaces if `namespace` is `None`.
+    pub fn list(&self, kind: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        self.list_at(self.revision(), kind, namespace)
+    }
+
+    /// As [`Self::list`], at an earlier revision. Every version is kept, compacted or not.
+    pub fn list_at(&self, revision: u64, kind: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        self.with(|state| {
+            let Some(kind) = state.kinds.find(kind).map(|kind| kind.id) else { return Vec::new() };
+            let found = state.store.at(revision, kind, namespace, None);
+            found.into_iter().map(|(_, object)| object.value.clone()).collect()
+        })
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.with(|state| state.store.revision)
+    }
+
+    /// All changes after a revision.
+    pub fn history(&self, since: u64) -> Vec<Commit> {
+        self.with(|state| state.store.since(since).iter().map(|entry| state.commit_of(entry)).collect())
+    }
+
+    /// Watches and lists from before `revision` are refused from now on (410).
+    pub fn compact(&self, revision: u64) {
+        self.with(|state| state.store.compacted = state.store.compacted.max(revision.min(state.store.revision)));
+    }
+
+    /// etcd came back from a backup: state and revision go back, and every watch breaks.
+    pub fn restore(&self, revision: u64) {
+        self.with(|state| {
+            state.store.restore(revision);
+            state.epoch += 1;
+            crate::kinds::strategy::reload_definitions(state);
+        });
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Ends every open watch.
+    pub fn drop_watches(&self) {
+        self.with(|state| state.epoch += 1);
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Refuses a verb on a resource to an actor, from now on. `*` stands for any.
+    pub fn forbid(&self, actor: &str, verb: &str, group: &str, resource: &str) {
+        self.with(|state| state.policy.forbid(actor, verb, group, resource));
+    }
+
+    /// Allows everything again.
+    pub fn allow_all(&self) {
+        self.with(|state| state.policy = Policy::default());
+    }
+
+    /// What runs next to an API server: garbage collection and the deletion of namespaces. Runs until it
+    /// is dropped; nothing is spawned.
+    pub async fn controllers(&self) {
+        crate::controllers::run(self).await;
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.0.state.lock())
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    pub(crate) fn answer(&self, request: &Request) -> Answer {
+        self.act(|state| rest::answer(state, request))
+    }
+
+    /// Does something to the state, then tells hooks and watches.
+    pub(crate) fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let turn = self.0.turn.lock();
+        let (result, changed) = self.with(|state| {
+            let before = state.store.revision;
+            let result = act(state);
+            (result, state.store.revision != before)
+        });
+        if changed {
+            self.run_hooks();
+            self.0.changed.send_modify(|count| *count += 1);
+        }
+        drop(turn);
+        result
+    }
+
+    fn run_hooks(&self) {
+        let mut hooks = std::mem::take(&mut *self.0.hooks.lock());
+        loop {
+            let commits: Vec<_> = self.with(|state| {
+                let fresh = std::mem::take(&mut state.fresh);
+                if hooks.is_empty() { Vec::new() } else { fresh.iter().map(|entry| state.commit_of(entry)).collect() }
+            });
+            if commits.is_empty() {
+                break;
+            }
+            for commit in &commits {
+                hooks.iter_mut().for_each(|hook| hook(commit));
+            }
+        }
+        let mut place = self.0.hooks.lock();
+        hooks.append(&mut place);
+        *place = hooks;
+    }
+}
+
+/// Who makes what is there from the start.
+pub(crate) const BOOTSTRAP: &str = "kube-apiserver";
