@@ -42,7 +42,7 @@ pub use profile::Profile;
 
 use crate::story::Story;
 use request::{Asked, Want};
-use watch::{Ending, Mistreated, Mood};
+use watch::{Mistreated, Mood};
 
 /// How many old answers are kept per question.
 const OLD_ANSWERS: usize = 4;

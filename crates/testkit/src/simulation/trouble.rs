@@ -14,7 +14,7 @@ use crate::chaos::Partition;
 use crate::story::Story;
 
 /// Who does what nobody expects.
-pub const SOMEONE: &str = "someone";
+const SOMEONE: &str = "someone";
 
 const MERGE_PATCH: Option<&str> = Some("application/merge-patch+json");
 

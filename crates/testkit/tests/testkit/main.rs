@@ -3,3 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 mod client;
+mod determinism;
+mod mirror;
+mod sample;
+mod scenario;
