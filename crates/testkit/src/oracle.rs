@@ -87,6 +87,11 @@ impl Oracle {
         self.note(invariant, what, None);
     }
 
+    /// Where it tells what it sees.
+    pub fn story(&self) -> &Story {
+        &self.story
+    }
+
     /// What was seen so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.violations.lock().clone()

@@ -87,6 +87,8 @@ impl Traffic {
         state.in_second += 1;
         let too_many = state.in_second > MOST_A_SECOND;
         drop(state);
+        let (actor, line) = (Arc::clone(&self.actor), asked.clone());
+        self.oracle.story().tell(move || format!("> {actor}: {line}"));
         if too_many {
             self.oracle.report(HOT_LOOP, format!("{} asks without end: {asked}", self.actor));
         }

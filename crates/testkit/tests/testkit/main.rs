@@ -5,5 +5,6 @@
 mod client;
 mod determinism;
 mod mirror;
+mod probe;
 mod sample;
 mod scenario;

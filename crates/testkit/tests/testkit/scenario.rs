@@ -285,8 +285,9 @@ pub(crate) async fn full_chaos(world: World, controller: Controller) -> Scene {
 /// As [`full_chaos`], with a network of these faults.
 pub(crate) async fn storm(scene: &Scene, controller: Controller) {
     let restarts = Arc::new(Notify::new());
-    for draw in 0..6 {
-        user(&scene.virt.server, draw << 1 | 5 << 8 | draw << 20);
+    for (namespace, name) in [("web", "a"), ("web", "b"), ("db", "a")] {
+        let body = json!({"metadata": {"name": name, "labels": {"mirror": "yes"}}, "data": {"a": "0"}});
+        scene.virt.server.call("user", "POST", &PATH.replace("{namespace}", namespace), None, Some(body));
     }
     let troubles = scene.troubles(&restarts);
     let living = async {
