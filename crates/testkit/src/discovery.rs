@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::rest::Answer;
+use crate::rest::{Answer, NOT_FOUND};
 use crate::rest::request::Request;
 use crate::server::State;
 use crate::status::{Failure, Result};
@@ -30,12 +30,12 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
                 entry["apiVersion"] = "v1".into();
                 Ok(Answer::Value(200, entry))
             }
-            None => Err(Failure::no_path()),
+            None => Ok(Answer::Text(404, NOT_FOUND)),
         },
         ["apis", group, version] if state.kinds.all().any(|kind| kind.group == *group && kind.version == *version) || reviews(group).is_some() => {
             Ok(Answer::Value(200, resources(state, group, version)))
         }
-        _ => Err(Failure::no_path()),
+        _ => Ok(Answer::Text(404, NOT_FOUND)),
     }
 }
 

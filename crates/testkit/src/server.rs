@@ -240,6 +240,7 @@ impl ApiServer {
         match self.answer(&request) {
             Answer::Bytes(code, bytes) => (code, serde_json::from_slice(&bytes).unwrap_or_default()),
             Answer::Value(code, value) => (code, value),
+            Answer::Text(code, text) => (code, text.into()),
             Answer::Watch(_) => (501, Value::Null),
         }
     }

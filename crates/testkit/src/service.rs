@@ -38,6 +38,7 @@ impl SimService {
         let (code, body) = match self.server.answer(request) {
             Answer::Bytes(code, bytes) => (code, whole(bytes)),
             Answer::Value(code, value) => (code, whole(serde_json::to_vec(&value).unwrap_or_default().into())),
+            Answer::Text(code, text) => (code, whole(text.into())),
             Answer::Watch(watch) => {
                 let server = self.server.clone();
                 let lines = stream::unfold((watch, server), |(mut watch, server)| async move {

@@ -106,7 +106,8 @@ pub(crate) struct Failure {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    pub(crate) details: Map<String, Value>,
+    /// Left out where the server says nothing, which is not the same as nothing to say.
+    pub(crate) details: Option<Map<String, Value>>,
     /// How an expired list may go on.
     pub(crate) metadata_continue: Option<String>,
 }
@@ -116,15 +117,26 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), metadata_continue: None }
+        Self { code, reason, message: message.into(), details: None, metadata_continue: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
         for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
             if !value.is_empty() {
-                self.details.insert(key.into(), value.into());
+                self.detail(key, value.into());
             }
         }
+        self
+    }
+
+    /// Adds to the details.
+    pub(crate) fn detail(&mut self, key: &str, value: Value) {
+        self.details.get_or_insert_default().insert(key.into(), value);
+    }
+
+    /// With details that tell nothing.
+    pub(crate) fn bare(mut self) -> Self {
+        self.details.get_or_insert_default();
         self
     }
 
@@ -143,9 +155,7 @@ impl Failure {
 
     /// A path that nothing is served at.
     pub(crate) fn no_path() -> Self {
-        let mut failure = Self::new(404, "NotFound", "the server could not find the requested resource");
-        failure.details.insert("causes".into(), json!([{"reason": "UnexpectedServerResponse", "message": "404 page not found"}]));
-        failure
+        Self::new(404, "NotFound", "the server could not find the requested resource").bare()
     }
 
     pub(crate) fn already_exists(kind: &Kind, name: &str, being_deleted: bool) -> Self {
@@ -197,7 +207,7 @@ impl Failure {
             .iter()
             .map(|cause| json!({"reason": cause.reason, "message": cause.body, "field": cause.field}))
             .collect();
-        failure.details.insert("causes".into(), causes.into());
+        failure.detail("causes", causes.into());
         failure
     }
 
@@ -215,7 +225,7 @@ impl Failure {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource").bare()
     }
 
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
@@ -227,17 +237,17 @@ impl Failure {
     }
 
     pub(crate) fn too_large_revision(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
-        failure.details.insert("causes".into(), json!([cause]));
-        failure.details.insert("retryAfterSeconds".into(), 1.into());
+        failure.detail("causes", json!([cause]));
+        failure.detail("retryAfterSeconds", 1.into());
         failure
     }
 
     pub(crate) fn internal(message: &str) -> Self {
         let mut failure = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
-        failure.details.insert("causes".into(), json!([{"message": message}]));
+        failure.detail("causes", json!([{"message": message}]));
         failure
     }
 
@@ -253,8 +263,8 @@ impl Failure {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() {
-            status["details"] = self.details.clone().into();
+        if let Some(details) = &self.details {
+            status["details"] = details.clone().into();
         }
         status
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::Set;
-use crate::schema::{ListKind, Shape, Type};
+use crate::schema::{ListKind, Shape, Type, decode};
 
 /// How one object differs from another.
 #[derive(Debug, Default)]
@@ -60,9 +60,13 @@ fn element(item_type: Type<'_>, kind: &ListKind, item: &Value) -> Result<String,
             };
             let mut found = Map::new();
             for key in keys {
-                let value = item.get(key).or_else(|| item_type.field(key).and_then(|field| field.default.as_ref()));
+                // A key that is always written counts as empty where it is missing.
+                let value = item.get(key).cloned().or_else(|| {
+                    let field = item_type.field(key)?;
+                    field.default.clone().or_else(|| (field.keep && !field.pointer).then(|| decode::empty(item_type.at(field.node))))
+                });
                 if let Some(value) = value {
-                    found.insert(key.clone(), value.clone());
+                    found.insert(key.clone(), value);
                 }
             }
             if found.is_empty() {

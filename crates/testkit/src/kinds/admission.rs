@@ -91,7 +91,7 @@ fn namespace_lives(state: &State, call: &Call<'_>, object: &Value) -> Result<()>
             "reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"),
             "field": "metadata.namespace",
         });
-        failure.details.insert("causes".into(), json!([cause]));
+        failure.detail("causes", json!([cause]));
         return Err(failure);
     }
     Ok(())

@@ -101,7 +101,11 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
             or_text(&mut spec["persistentVolumeClaimRetentionPolicy"], "whenDeleted", "Retain");
             or_text(&mut spec["persistentVolumeClaimRetentionPolicy"], "whenScaled", "Retain");
         }
-        "DaemonSet" => daemon_set(&mut object["spec"]),
+        "DaemonSet" => {
+            daemon_set(&mut object["spec"]);
+            or(&mut object["metadata"], "annotations", json!({}));
+            or(&mut object["metadata"]["annotations"], "deprecated.daemonset.template.generation", "0");
+        }
         "Job" => job(&mut object["spec"]),
         "CronJob" => {
             or_text(&mut object["spec"], "concurrencyPolicy", "Allow");

@@ -9,7 +9,6 @@ use crate::status::Cause;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
@@ -47,7 +46,7 @@ pub(crate) fn is_due(old: &Value, new: &Value) -> bool {
 
 /// Owners are named once.
 pub(crate) fn dedup_owners(object: &mut Value) {
-    let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else { return };
+    let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in owners.drain(..) {
         if !seen.contains(&owner) {
@@ -86,10 +85,10 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
 pub(crate) fn label_problems(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
-        problems.push("must be no more than 63 bytes".to_owned());
+        problems.push("must be no more than 63 characters".to_owned());
     }
     if !is_label(name) {
-        problems.push(LABEL.to_owned());
+        problems.push(if is_subdomain(name) { "must not contain dots".to_owned() } else { LABEL.to_owned() });
     }
     problems
 }
@@ -97,7 +96,7 @@ pub(crate) fn label_problems(name: &str) -> Vec<String> {
 pub(crate) fn subdomain_problems(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
-        problems.push("must be no more than 253 bytes".to_owned());
+        problems.push("must be no more than 253 characters".to_owned());
     }
     if !is_subdomain(name) {
         problems.push(SUBDOMAIN.to_owned());
@@ -116,18 +115,8 @@ fn name_problems(kind: &Kind, name: &str, prefix: bool) -> Vec<String> {
         problems.extend(["/", "%"].iter().filter(|one| masked.contains(**one)).map(|one| format!("may not contain '{one}'")));
         return problems;
     }
-    if kind.is("Namespace") {
+    if kind.is("Namespace") || kind.is("Service") {
         return label_problems(&masked);
-    }
-    if kind.is("Service") {
-        let mut problems = Vec::new();
-        if masked.len() > 63 {
-            problems.push("must be no more than 63 bytes".to_owned());
-        }
-        if !is_label(&masked) || masked.starts_with(|first: char| first.is_ascii_digit()) {
-            problems.push(LABEL_1035.to_owned());
-        }
-        return problems;
     }
     subdomain_problems(&masked)
 }
@@ -153,7 +142,7 @@ fn key_problems(key: &str) -> Vec<String> {
     if name.is_empty() {
         problems.push("name part must be non-empty".into());
     } else if name.len() > 63 {
-        problems.push("name part must be no more than 63 bytes".into());
+        problems.push("name part must be no more than 63 characters".into());
     }
     if !is_word(&name) {
         problems.push(KEY.into());
@@ -174,7 +163,7 @@ pub(crate) fn label_causes(labels: &Value, path: &str, causes: &mut Vec<Cause>) 
         causes.extend(key_problems(key).iter().map(|problem| Cause::invalid(path, &key.as_str().into(), problem)));
         let text = value.as_str().unwrap_or_default();
         if text.len() > 63 {
-            causes.push(Cause::invalid(path, value, "must be no more than 63 bytes"));
+            causes.push(Cause::invalid(path, value, "must be no more than 63 characters"));
         }
         if !text.is_empty() && !is_word(text) {
             causes.push(Cause::invalid(path, value, LABEL_VALUE));
@@ -208,11 +197,12 @@ pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
         causes.push(Cause::too_long("metadata.annotations", MOST_ANNOTATION_BYTES as u64));
     }
     owner_causes(metadata, &mut causes);
-    for finalizer in finalizers(object) {
+    for (index, finalizer) in finalizers(object).into_iter().enumerate() {
         let problems = key_problems(finalizer);
-        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.finalizers", &finalizer.into(), problem)));
+        let path = format!("metadata.finalizers[{index}]");
+        causes.extend(problems.iter().map(|problem| Cause::invalid(path.clone(), &finalizer.into(), problem)));
         if problems.is_empty() && !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
-            causes.push(Cause::invalid("metadata.finalizers", &finalizer.into(), "name is neither a standard finalizer name nor is it fully qualified"));
+            causes.push(Cause::invalid(path, &finalizer.into(), "name is neither a standard finalizer name nor is it fully qualified"));
         }
     }
     causes
@@ -220,8 +210,8 @@ pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
 
 fn owner_causes(metadata: &Value, causes: &mut Vec<Cause>) {
     let mut controller: Option<&Value> = None;
-    for (index, owner) in metadata["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("metadata.ownerReferences[{index}]");
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        let path = "metadata.ownerReferences";
         let empty = |key: &str| owner[key].as_str().is_none_or(str::is_empty);
         for (key, detail) in [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
             if empty(key) {

@@ -8,14 +8,14 @@ use super::metadata;
 use crate::status::Cause;
 
 /// A new pod starts without a history.
-pub(crate) fn prepare_create(object: &mut Value) {
+pub(crate) fn prepare_create(object: &mut Value, now: &str) {
     let class = quality_of_service(&object["spec"]);
     object["status"] = json!({"phase": "Pending", "qosClass": class});
     if object["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         object["status"]["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastProbeTime": null, "lastTransitionTime": null, "observedGeneration": 1,
+            "lastProbeTime": null, "lastTransitionTime": now,
         }]);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
         return Ok(());
     }
     match kind.kind.as_str() {
-        "Pod" => pods::prepare_create(object),
+        "Pod" => pods::prepare_create(object, &clock::seconds(state.now())),
         "Namespace" => {
             object["status"] = json!({"phase": "Active"});
             let finalizers = object["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -42,7 +42,6 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
             }
         }
         "Deployment" | "Job" | "CronJob" | "ResourceQuota" | "Ingress" => reset_status(object, json!({})),
-        "Ingress2" => {}
         "ReplicaSet" | "StatefulSet" => reset_status(object, json!({"replicas": 0})),
         "DaemonSet" => {
             reset_status(object, json!({"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}));
@@ -89,8 +88,10 @@ fn service(state: &mut State, object: &mut Value) {
         spec["clusterIP"] = format!("10.96.{}.{}", host / 250, host % 250).into();
     }
     spec["clusterIPs"] = json!([spec["clusterIP"]]);
-    super::defaults::or(spec, "ipFamilies", json!(["IPv4"]));
-    super::defaults::or(spec, "ipFamilyPolicy", "SingleStack");
+    // Without a selector, addresses of both families are somebody else's to fill in.
+    let both = spec["clusterIP"] == "None" && spec.get("selector").is_none();
+    super::defaults::or(spec, "ipFamilies", if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
+    super::defaults::or(spec, "ipFamilyPolicy", if both { "RequireDualStack" } else { "SingleStack" });
     if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
         let mut next = 30_000 + state.store.revision % 2_000;
         for port in super::defaults::each(spec, "ports") {

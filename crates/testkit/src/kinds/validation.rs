@@ -28,6 +28,8 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     let kind = &call.kind;
     let mut causes = metadata::causes(kind, new);
     causes.extend(metadata::update_causes(old, new));
+    // The server looks twice: for all objects, and for the kind.
+    causes.extend_from_within(..);
     if let Some(schema) = &kind.custom {
         causes.extend(crd::validate(schema, Some(old), new));
         return causes;
@@ -146,7 +148,7 @@ fn pod_spec(spec: &Value, path: &str, is_pod: bool, causes: &mut Vec<Cause>) {
     }
     let policy = spec["restartPolicy"].as_str().unwrap_or_default();
     if !matches!(policy, "Always" | "OnFailure" | "Never") {
-        causes.push(Cause::unsupported(format!("{path}.restartPolicy"), &policy.into(), &["Always", "Never", "OnFailure"]));
+        causes.push(Cause::unsupported(format!("{path}.restartPolicy"), &policy.into(), &["Always", "OnFailure", "Never"]));
     }
     let dns = spec["dnsPolicy"].as_str().unwrap_or_default();
     if !matches!(dns, "ClusterFirst" | "ClusterFirstWithHostNet" | "Default" | "None") {

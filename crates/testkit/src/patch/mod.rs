@@ -105,19 +105,11 @@ fn remove(target: &mut Value, path: &str) -> Result<Value, String> {
 }
 
 fn replace(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
-    match target.pointer_mut(path) {
-        Some(place) => {
-            *place = value;
-            Ok(())
-        }
-        None => {
-            let parent = split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some());
-            let what = if parent { "key" } else { "path" };
-            if parent {
-                Err(format!("replace operation does not apply: doc is missing {what}: {path}: missing value"))
-            } else {
-                Err(format!("replace operation does not apply: doc is missing {what}: {path}: missing value"))
-            }
-        }
+    if let Some(place) = target.pointer_mut(path) {
+        *place = value;
+        return Ok(());
     }
+    // The server's library takes the replacement of a missing key for an addition.
+    let in_object = split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some_and(Value::is_object));
+    if in_object { add(target, path, value) } else { Err(missing("replace", path)) }
 }

@@ -48,6 +48,10 @@ impl Options {
         Ok(options)
     }
 
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// From a `DeleteOptions` object.
     pub(crate) fn read(&mut self, body: &Value) {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -244,12 +248,7 @@ fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options
     let finalizing = object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     if finalizing || !metadata::finalizers(&object).is_empty() || matches!(options.propagation.as_deref(), Some("Foreground" | "Orphan")) {
         if metadata::is_deleting(&object) && object["status"]["phase"] == "Terminating" {
-            return if finalizing {
-                let why = "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.";
-                Err(Failure::conflict(&call.kind, &call.place.name, why))
-            } else {
-                Ok(Deleted { object: old.clone(), gone: false })
-            };
+            return Ok(Deleted { object: old.clone(), gone: false });
         }
         let now = clock::seconds(state.now());
         if !metadata::is_deleting(&object) {

@@ -27,6 +27,8 @@ use crate::store::{Key, Shared};
 pub(crate) enum Answer {
     Bytes(u16, Bytes),
     Value(u16, Value),
+    /// Not even a status object.
+    Text(u16, &'static str),
     Watch(Box<watch::Watch>),
 }
 
@@ -72,7 +74,8 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
         return Ok(answer);
     }
     let Some(kind) = state.kinds.get(&place.group, &place.plural).cloned() else {
-        return Err(not_served());
+        let known = state.kinds.all().any(|kind| kind.group == place.group && kind.version == place.version);
+        return if known { Err(not_served()) } else { Ok(Answer::Text(404, NOT_FOUND)) };
     };
     if kind.version != place.version || (!place.namespace.is_empty() && !kind.namespaced) {
         return Err(not_served());
@@ -95,7 +98,10 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
     }
 }
 
-/// The plain-text answer of a path that nothing is behind, as clients show it.
+/// What is said where no group answers.
+pub(crate) const NOT_FOUND: &str = "404 page not found\n";
+
+/// What a group says of a resource that it does not have.
 pub(crate) fn not_served() -> Failure {
     Failure::no_path()
 }
@@ -114,7 +120,7 @@ fn verb(call: &Call<'_>) -> Result<&'static str> {
         ("PATCH", true) => Ok("patch"),
         ("DELETE", true) => Ok("delete"),
         ("DELETE", false) if !call.kind.namespaced || !call.place.namespace.is_empty() => {
-            if call.kind.is("Namespace") || call.kind.is("Service") && false { Err(Failure::method_not_allowed()) } else { Ok("deletecollection") }
+            if call.kind.is("Namespace") { Err(Failure::method_not_allowed()) } else { Ok("deletecollection") }
         }
         _ => Err(Failure::method_not_allowed()),
     }

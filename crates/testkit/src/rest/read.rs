@@ -59,7 +59,7 @@ impl Selection {
 }
 
 fn unknown_field(kind: &Kind, field: &str) -> Failure {
-    let message = if kind.is("Pod") || kind.is("Node") || kind.is("Event") || kind.is("Namespace") || kind.is("Secret") || kind.is("Service") || kind.is("ReplicaSet") || kind.is("Job") || kind.is("CertificateSigningRequest") {
+    let message = if kind.is_custom() || kind.is("Pod") || kind.is("Node") || kind.is("Event") || kind.is("Namespace") || kind.is("Secret") || kind.is("Service") || kind.is("ReplicaSet") || kind.is("Job") || kind.is("CertificateSigningRequest") {
         if kind.is("Job") { format!("field label {field:?} not supported for Job") } else { format!("field label not supported: {field}") }
     } else {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
@@ -70,7 +70,7 @@ fn unknown_field(kind: &Kind, field: &str) -> Failure {
 pub(crate) fn revision(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
         let cause = Cause::invalid("resourceVersion", &text.into(), &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"));
-        Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[cause])
+        Failure::bad_request(format!("invalid resource version: {}", cause.said()))
     })
 }
 
@@ -116,7 +116,7 @@ fn page(state: &State, call: &Call<'_>) -> Result<Page> {
     let mut after = None;
     let mut at = current;
     if let Some(token) = query.get("continue") {
-        let token = Continue::read(token).ok_or_else(|| Failure::bad_request("continue key is not valid: illegal base64 data at input byte 0"))?;
+        let token = Continue::read(token).ok_or_else(|| Failure::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0"))?;
         if token.revision < state.store.compacted {
             return Err(expired_continue(call, state, &token));
         }
@@ -168,7 +168,7 @@ fn check_options(version: Option<&str>, how: Option<&str>, token: Option<&str>, 
         Some(_) if version.is_none() => return invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")),
         Some("Exact") if version == Some("0") => return invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
         Some("Exact" | "NotOlderThan") => {}
-        Some(other) => return invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan"])),
+        Some(other) => return invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan", ""])),
     }
     if token.is_some() && version.is_some_and(|version| version != "0") {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
@@ -188,6 +188,9 @@ pub(crate) fn list(state: &State, call: &Call<'_>) -> Result<Answer> {
     let page = page(state, call)?;
     let metadata_only = wants_metadata(&call.request.accept, "PartialObjectMetadataList");
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if call.kind.is_custom() {
+        metadata["continue"] = "".into();
+    }
     if let Some(token) = page.token {
         metadata["continue"] = token.into();
     }

@@ -64,6 +64,12 @@ pub(crate) fn answer(state: &mut State, request: &Request, place: &Place) -> Res
     if review.get("metadata").is_none() {
         review["metadata"] = json!({});
     }
+    if let Some(ty) = crate::schema::built_in(kind) {
+        let now = crate::clock::seconds(state.now());
+        let version = format!("{}/{}", place.group, place.version);
+        let manager = request.query.get("fieldManager").unwrap_or_else(|| request.user_agent.split('/').next().unwrap_or_default());
+        super::write::note_review(ty, &version, manager, "", &mut review, &now);
+    }
     review["status"] = match kind {
         "SelfSubjectReview" => json!({"userInfo": {"username": request.actor, "groups": ["system:authenticated"]}}),
         "SelfSubjectRulesReview" => json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}], "nonResourceRules": [], "incomplete": false}),

@@ -22,11 +22,13 @@ pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<A
     match (call.place.subresource.as_str(), verb) {
         ("status" | "ephemeralcontainers" | "resize" | "approval", "get") => read::get(state, call),
         ("status" | "finalize" | "ephemeralcontainers" | "resize" | "approval", "update") => {
+            node_exists(state, call)?;
             let (code, object) = write::update(state, call)?;
             finalized(state, call);
             Ok(shown(call, code, &object))
         }
         ("status" | "ephemeralcontainers" | "resize" | "approval", "patch") => {
+            node_exists(state, call)?;
             let (code, object) = write::patch(state, call)?;
             Ok(shown(call, code, &object))
         }
@@ -37,6 +39,20 @@ pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<A
         ("scale", "update" | "patch") => rescale(state, call),
         _ => Err(Failure::method_not_allowed()),
     }
+}
+
+/// A resize is refused if nobody could carry it out.
+fn node_exists(state: &State, call: &Call<'_>) -> Result<()> {
+    if call.place.subresource != "resize" {
+        return Ok(());
+    }
+    let Some(pod) = state.store.get(&call.key()) else { return Ok(()) };
+    let Some(node) = pod.value["spec"]["nodeName"].as_str() else { return Ok(()) };
+    let kind = state.kinds.get("", "nodes").map_or(0, |kind| kind.id);
+    if state.store.get(&crate::store::Key::new(kind, "", node)).is_none() {
+        return Err(Failure::forbidden(&call.kind, &call.place.name, &format!("node {node:?} not found")));
+    }
+    Ok(())
 }
 
 /// A namespace whose last finalizer went is gone.
@@ -76,7 +92,7 @@ fn bind(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     let refuse = |why: &str| {
         let mut failure = Failure::conflict(&call.kind, name, why);
         failure.message = failure.message.replace("pods", "pods/binding");
-        failure.details.insert("kind".into(), "pods/binding".into());
+        failure.detail("kind", "pods/binding".into());
         failure
     };
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
@@ -103,11 +119,7 @@ fn bind(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         pod["metadata"]["labels"][key] = value.clone();
     }
     let now = clock::seconds(state.now());
-    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let mut conditions: Vec<Value> = conditions.into_iter().filter(|one| one["type"] != "PodScheduled").collect();
-    let generation = pod["metadata"]["generation"].clone();
-    conditions.push(json!({"type": "PodScheduled", "status": "True", "observedGeneration": generation, "lastProbeTime": null, "lastTransitionTime": now}));
-    pod["status"]["conditions"] = conditions.into();
+    set_condition(&mut pod, json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
     if !call.request.query.dry_run() {
         state.commit(call.key(), Some(pod), &call.actor);
     }
@@ -128,6 +140,15 @@ fn evict(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     let harmless = matches!(phase, "Succeeded" | "Failed" | "Pending") || metadata::is_deleting(&pod.value);
     if !harmless {
         ask_budgets(state, call, &pod.value)?;
+        if !options.is_dry_run() {
+            let now = clock::seconds(state.now());
+            let mut pod = (*pod.value).clone();
+            set_condition(&mut pod, json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                "lastProbeTime": null, "lastTransitionTime": now,
+            }));
+            state.commit(call.key(), Some(pod), &call.actor);
+        }
     }
     delete::delete_with(state, call, options)?;
     Ok(Answer::Value(201, created()))
@@ -157,7 +178,7 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
     let name = key.name.to_string();
     let refuse = |message: String, detail: String| {
         let mut failure = Failure::new(429, "TooManyRequests", message);
-        failure.details.insert("causes".into(), json!([{"reason": "DisruptionBudget", "message": detail}]));
+        failure.detail("causes", json!([{"reason": "DisruptionBudget", "message": detail}]));
         failure
     };
     let observed = status["observedGeneration"].as_i64().unwrap_or(0);
@@ -166,7 +187,7 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
             "Cannot evict pod as it would violate the pod's disruption budget.".into(),
             format!("The disruption budget {name} is still being processed by the server."),
         );
-        failure.details.insert("retryAfterSeconds".into(), 10.into());
+        failure.detail("retryAfterSeconds", 10.into());
         return Err(failure);
     }
     if status["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 {
@@ -177,12 +198,28 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
         ));
     }
     let now = clock::seconds(state.now());
-    let mut budget = (*budget.value).clone();
-    budget["status"]["disruptionsAllowed"] = (budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(1) - 1).into();
+    let old = budget.value.clone();
+    let mut budget = (*old).clone();
+    let left = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(1) - 1;
+    budget["status"]["disruptionsAllowed"] = left.into();
     crate::kinds::defaults::or(&mut budget["status"], "disruptedPods", json!({}));
-    budget["status"]["disruptedPods"][&call.place.name] = now.into();
+    budget["status"]["disruptedPods"][&call.place.name] = now.clone().into();
+    let generation = budget["metadata"]["generation"].clone();
+    let (state_now, reason) = if left > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    set_condition(&mut budget, json!({
+        "type": "DisruptionAllowed", "status": state_now, "reason": reason, "message": "", "observedGeneration": generation, "lastTransitionTime": now,
+    }));
+    write::note_server(&kind, "status", &old, &mut budget, &now);
     state.commit(key, Some(budget), &call.actor);
     Ok(())
+}
+
+/// Puts a condition in the place of the one of its type.
+fn set_condition(object: &mut Value, condition: Value) {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions: Vec<Value> = conditions.into_iter().filter(|one| one["type"] != condition["type"]).collect();
+    conditions.push(condition);
+    object["status"]["conditions"] = conditions.into();
 }
 
 /// A token for a service account: unsigned, but shaped like one.
@@ -211,9 +248,14 @@ fn token(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     let token = format!("{}.{}.c2ltdWxhdGVk", part(&json!({"alg": "RS256", "kid": "testkit"})), part(&claims));
     request["kind"] = "TokenRequest".into();
     request["apiVersion"] = "authentication.k8s.io/v1".into();
-    request["metadata"] = json!({"name": call.place.name, "namespace": call.place.namespace, "creationTimestamp": clock::seconds(now)});
-    request["spec"]["audiences"] = audiences;
+    request["metadata"] = json!({"name": call.place.name, "namespace": call.place.namespace});
     request["spec"]["expirationSeconds"] = seconds.into();
+    if let Some(ty) = crate::schema::built_in("TokenRequest") {
+        write::note_review(ty, "authentication.k8s.io/v1", call.manager().as_str(), "token", &mut request, &clock::seconds(now));
+    }
+    request["metadata"]["creationTimestamp"] = clock::seconds(now).into();
+    request["metadata"]["uid"] = state.uid().into();
+    request["spec"]["audiences"] = audiences;
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
     }
@@ -239,7 +281,7 @@ fn check_bound_object(state: &State, call: &Call<'_>, bound: &Value) -> Result<(
     let (uid, wanted) = (metadata::text(&found.value, "uid"), bound["uid"].as_str().unwrap_or_default());
     if !wanted.is_empty() && wanted != uid {
         let why = format!("the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated");
-        return Err(Failure::conflict(kind, name, &why));
+        return Err(Failure::kind_conflict(kind, name, &why));
     }
     Ok(())
 }

@@ -55,7 +55,10 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
             return Err(invalid(Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")));
         }
         (Some(_), Some(other)) if other != "NotOlderThan" => {
-            return Err(invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"])));
+            return Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[
+                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+                Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
+            ]));
         }
         (None, Some(_)) => {
             return Err(invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")));
@@ -78,7 +81,9 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
         finished: false,
         epoch: state.epoch,
     };
-    let asked = query.get("resourceVersion").map(revision).transpose()?;
+    let asked = query.get("resourceVersion").map(revision).transpose().map_err(|failure| {
+        Failure::new(500, "", failure.message.replace("invalid resource version: ", ""))
+    })?;
     match asked {
         None | Some(0) if initial != Some(false) => watch.send_all(state, initial == Some(true)),
         Some(asked) if initial == Some(true) => {

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use super::Call;
 use crate::clock;
+use crate::fields::Set;
 use crate::fields::managers::{self, Refusal, Scope};
 use crate::kinds::{Kind, admission, defaults, metadata, strategy, validation};
 use crate::patch::{self, strategic};
+use crate::schema::Type;
 use crate::schema::decode::{self, Notes};
 use crate::server::State;
 use crate::status::{Cause, Failure, Result, go_quote};
@@ -19,6 +21,9 @@ use crate::store::{Key, Object, Shared};
 
 /// How many names the server tries for a `generateName`.
 const NAME_ATTEMPTS: usize = 8;
+
+/// Where the server's types are registered; its messages say so.
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
 /// What a client wants of unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,15 +81,17 @@ fn body(call: &Call<'_>) -> Result<Value> {
         ))
     })?;
     if !value.is_object() {
+        let found = if value.is_array() { "array" } else { "string" };
+        let hex: String = call.request.body.iter().map(|byte| format!("{byte:02x}")).collect();
         return Err(Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({hex})",
             kind.kind
         )));
     }
     let (version, named) = (value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default());
     if !named.is_empty() && named != kind.kind || !version.is_empty() && version != kind.api_version() {
         let version = if version.is_empty() { kind.version.as_str() } else { version };
-        if named == kind.kind || named.is_empty() {
+        if kind.is_custom() {
             return Err(Failure::bad_request(format!(
                 "the API version in the data ({version}) does not match the expected API version ({})",
                 kind.api_version()
@@ -92,7 +99,7 @@ fn body(call: &Call<'_>) -> Result<Value> {
         }
         let short = version.rsplit('/').next().unwrap_or(version);
         return Err(Failure::bad_request(format!(
-            "{named} in version {} cannot be handled as a {}: no kind {} is registered for version {}",
+            "{named} in version {} cannot be handled as a {}: no kind {} is registered for version {} in scheme {SCHEME:?}",
             go_quote(short), kind.kind, go_quote(named), go_quote(version)
         )));
     }
@@ -124,22 +131,15 @@ fn settle_namespace(call: &Call<'_>, object: &mut Value) -> Result<()> {
         return Ok(());
     }
     if !found.is_empty() && found != wanted {
-        if wanted.is_empty() {
-            return Err(Failure::bad_request("namespace must not be set on cluster-scoped objects").or_ignored(call, object));
-        }
         return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
     }
     Ok(())
 }
 
-impl Failure {
-    fn or_ignored(self, _: &Call<'_>, _: &Value) -> Self {
-        self.with_message("the namespace of the provided object does not match the namespace sent on the request")
-    }
-
-    fn with_message(mut self, message: &str) -> Self {
-        self.message = message.into();
-        self
+/// What is left of an object that went through etcd: an empty list is no list.
+fn store_form(kind: &Kind, object: &mut Value) {
+    if let (None, Some(ty)) = (&kind.custom, kind.ty()) {
+        decode::store_form(ty, object);
     }
 }
 
@@ -174,6 +174,19 @@ fn note_owners(call: &Call<'_>, live: Option<&Value>, object: &mut Value, now: &
     managers::update(live, object, &scope);
 }
 
+/// Notes a change that the server made by itself.
+pub(crate) fn note_server(kind: &Kind, subresource: &str, old: &Value, object: &mut Value, now: &str) {
+    let Some(ty) = kind.ty() else { return };
+    let version = kind.api_version();
+    let ignored = if subresource == "status" { &kind.ignored_by_status } else { &kind.ignored };
+    managers::update(Some(old), object, &Scope { ty, api_version: &version, subresource, ignored, manager: crate::server::BOOTSTRAP, now });
+}
+
+/// Notes who sent an object that is answered and not kept.
+pub(crate) fn note_review(ty: Type<'_>, api_version: &str, manager: &str, subresource: &str, object: &mut Value, now: &str) {
+    managers::update(None, object, &Scope { ty, api_version, subresource, ignored: &Set::default(), manager, now });
+}
+
 /// The second half of a creation, which an apply or an upsert also ends in.
 fn create_decoded(state: &mut State, call: &Call<'_>, object: Value) -> Result<Shared> {
     let kind = &call.kind;
@@ -181,9 +194,10 @@ fn create_decoded(state: &mut State, call: &Call<'_>, object: Value) -> Result<S
     admission::create(state, call, &mut object)?;
     metadata::dedup_owners(&mut object);
     if object["metadata"].get("resourceVersion").is_some_and(|version| version != "" && version != "0") {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     drop_keys(&mut object, &["resourceVersion"]);
+    store_form(kind, &mut object);
     let now = clock::seconds(state.now());
     object["metadata"]["creationTimestamp"] = now.into();
     object["metadata"]["uid"] = state.uid().into();
@@ -239,13 +253,30 @@ pub(crate) fn update(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let found = old.value["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && uid != found {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {found}",
+            registry_key(call)
+        );
         return Err(Failure::conflict(&call.kind, &call.place.name, &why));
     }
     metadata::dedup_owners(&mut object);
     let now = clock::seconds(state.now());
     note_owners(call, Some(&old.value), &mut object, &now);
     store_update(state, call, &old, object).map(|object| (200, object))
+}
+
+/// Where etcd keeps an object; the server tells.
+fn registry_key(call: &Call<'_>) -> String {
+    let kind = &call.kind;
+    let place = match kind.plural.as_str() {
+        _ if kind.is_custom() => format!("{}/{}", kind.group, kind.plural),
+        "nodes" => "minions".into(),
+        "services" => "services/specs".into(),
+        "endpoints" => "services/endpoints".into(),
+        other => other.to_owned(),
+    };
+    let namespace = if call.place.namespace.is_empty() { String::new() } else { format!("/{}", call.place.namespace) };
+    format!("/registry/{place}{namespace}/{}", call.place.name)
 }
 
 fn check_name(call: &Call<'_>, object: &mut Value) -> Result<()> {
@@ -283,6 +314,7 @@ pub(crate) fn store_update(state: &mut State, call: &Call<'_>, old: &Shared, mut
         Some(_) => {}
     }
     object["metadata"]["resourceVersion"] = current;
+    store_form(kind, &mut object);
     admission::update(state, call, before, &mut object)?;
     metadata::dedup_owners(&mut object);
     let generation = before["metadata"].get("generation").cloned();
@@ -342,7 +374,8 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     match content_type {
         JSON_PATCH => patch::json(&mut object, &patch).map_err(|problem| match problem {
             patch::Wrong::Malformed(message) => Failure::bad_request(format!("error decoding patch: {message}")),
-            patch::Wrong::Failed(message) => Failure::new(422, "Invalid", format!("the server rejected our request due to an error in our request")).replaced(message),
+            // The server knows why, and does not tell.
+            patch::Wrong::Failed(_) => Failure::new(422, "Invalid", "the server rejected our request due to an error in our request").bare(),
         })?,
         MERGE_PATCH => {
             if !patch.is_object() {
@@ -360,7 +393,7 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     };
     let identity = (object["kind"].clone(), object["apiVersion"].clone());
     if identity != (kind.kind.as_str().into(), kind.api_version().into()) {
-        return Err(wrong_identity(kind, &object));
+        return Err(wrong_identity(&object));
     }
     decode(kind, &mut object, &mut unknown).map_err(|problem| invalid(&problem))?;
     if strictness == Strictness::Strict && !unknown.is_empty() {
@@ -369,21 +402,11 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     finish_patch(state, call, &old, object, &now).map(|object| (200, object))
 }
 
-impl Failure {
-    /// A JSON patch that did not fit: the server says why, and nothing else.
-    fn replaced(mut self, why: String) -> Self {
-        self.message = "the server rejected our request due to an error in our request".into();
-        let _ = why;
-        self.reason = "Invalid";
-        self
-    }
-}
-
-fn wrong_identity(kind: &Kind, object: &Value) -> Failure {
+fn wrong_identity(object: &Value) -> Failure {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (found, version) = (text(&object["kind"]), text(&object["apiVersion"]));
-    let cause = Cause::invalid("patch", &Value::String(object.to_string()), &format!("no kind {found:?} is registered for version {version:?}"));
-    let _ = kind;
+    let problem = format!("no kind {found:?} is registered for version {version:?} in scheme {SCHEME:?}");
+    let cause = Cause::invalid("patch", &Value::String(object.to_string()), &problem);
     Failure::invalid_as("", "", "", &[cause])
 }
 
@@ -412,7 +435,8 @@ fn apply(state: &mut State, call: &Call<'_>, old: Option<Shared>, applied: Value
     let kind = &call.kind;
     let (version, named) = (applied["apiVersion"].as_str().unwrap_or_default(), applied["kind"].as_str().unwrap_or_default());
     if version != kind.api_version() || named != kind.kind {
-        return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={named}")));
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        return Err(Failure::bad_request(format!("invalid object type: {group}/{version}, Kind={named}")));
     }
     if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
@@ -439,13 +463,12 @@ fn apply(state: &mut State, call: &Call<'_>, old: Option<Shared>, applied: Value
                 .iter()
                 .map(|(manager, path)| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": path}))
                 .collect();
-            failure.details.insert("causes".into(), causes.into());
+            failure.detail("causes", causes.into());
             failure
         }
         Refusal::Malformed(problem) => {
-            let place = if call.place.namespace.is_empty() { String::new() } else { call.place.namespace.clone() };
-            let (group, short) = (kind.api_version(), &kind.kind);
-            Failure::new(500, "", format!("failed to create typed patch object ({place}/{}; {group}, Kind={short}): {problem}", call.place.name))
+            let whose = format!("{}/{}; {}/{}, Kind={}", metadata::text(&applied, "namespace"), metadata::text(&applied, "name"), kind.group, kind.version, kind.kind);
+            Failure::new(500, "", format!("failed to create typed patch object ({whose}): {problem}"))
         }
     })?;
     let mut unknown = Vec::new();

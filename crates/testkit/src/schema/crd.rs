@@ -211,7 +211,7 @@ pub(crate) fn validate(schema: &Schema, old: Option<&Value>, object: &Value) -> 
     let mut causes = Vec::new();
     check(root, old, object, "", &mut causes);
     let blocking = |cause: &Cause| {
-        matches!(cause.reason, "FieldValueRequired" | "FieldValueTooLong" | "FieldValueTooMany" | "FieldValueTypeInvalid")
+        matches!(cause.reason, "FieldValueNotSupported" | "FieldValueRequired" | "FieldValueTooLong" | "FieldValueTooMany" | "FieldValueTypeInvalid")
     };
     duplicates(root, object, "", &mut causes);
     if causes.iter().any(blocking) {

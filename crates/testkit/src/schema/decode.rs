@@ -59,12 +59,15 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
                 return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
             };
             for (key, item) in map.iter_mut() {
-                let length = enter(notes, key);
+                // Go's decoder does not name the key.
+                let length = notes.path.len();
+                notes.path.push('.');
+                notes.path.push_str(key);
                 if item.is_null() {
                     *item = empty(value_type);
                 }
                 walk(value_type, item, notes, owner)?;
-                leave(notes, length);
+                notes.path.truncate(length);
             }
             Ok(())
         }
@@ -95,9 +98,11 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
                             walk(child, value, notes, &node.name)?;
                             leave(notes, length);
                         }
-                        if value.is_null() && !field.keep || !field.pointer && !field.keep && is_zero(child, value) {
+                        // An empty list of owners of fields asks for none of them.
+                        let reset = name == "managedFields" && value.is_array();
+                        if value.is_null() && !field.keep || !field.pointer && !field.keep && !reset && is_zero(child, value) {
                             map.remove(name);
-                        } else if field.keep && !field.pointer && (value.is_null() || is_zero(child, value)) {
+                        } else if field.keep && !field.pointer && value.is_null() {
                             *value = empty(child);
                         }
                     }
@@ -121,6 +126,34 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
             }
             Ok(())
         }
+    }
+}
+
+/// Empty lists and maps that are always written become null on their way through etcd.
+pub(crate) fn store_form(ty: Type<'_>, value: &mut Value) {
+    match (&ty.node().shape, value) {
+        (Shape::Struct { fields, .. }, Value::Object(map)) => {
+            for (name, value) in map.iter_mut() {
+                let Some(field) = fields.get(name) else { continue };
+                let empty = match &*value {
+                    Value::Array(items) => items.is_empty(),
+                    Value::Object(map) => map.is_empty() && matches!(ty.at(field.node).node().shape, Shape::Map { .. }),
+                    _ => continue,
+                };
+                if empty && field.keep && !field.pointer {
+                    *value = Value::Null;
+                } else if !empty {
+                    store_form(ty.at(field.node), value);
+                }
+            }
+        }
+        (Shape::List { items, .. }, Value::Array(list)) => {
+            let item = ty.at(*items);
+            if matches!(item.node().shape, Shape::Struct { .. }) {
+                list.iter_mut().for_each(|value| store_form(item, value));
+            }
+        }
+        _ => {}
     }
 }
 

@@ -5,6 +5,6 @@
 mod client;
 mod determinism;
 mod mirror;
-mod probe;
+mod parity;
 mod sample;
 mod scenario;

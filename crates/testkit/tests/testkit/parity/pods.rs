@@ -1,0 +1,86 @@
+//! Pods and nodes: what is filled in, what may change, and what their status endpoints take.
+
+use serde_json::json;
+
+use super::script::{Script, apply, get, json_patch, merge, pod, post, put, script, strategic};
+
+pub(crate) fn scripts() -> Vec<Script> {
+    vec![
+        script("a pod gets its defaults", vec![
+            post("pods", pod("plain", json!({}))),
+            post("pods", json!({"metadata": {"name": "rich", "labels": {"a": "b"}}, "spec": {
+                "containers": [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}],
+                    "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                    "livenessProbe": {"httpGet": {"port": 80}}, "resources": {"limits": {"cpu": "0.5", "memory": "1024Mi"}},
+                    "volumeMounts": [{"name": "v", "mountPath": "/x"}, {"name": "s", "mountPath": "/y"}]}],
+                "initContainers": [{"name": "i", "image": "x:latest"}],
+                "volumes": [{"name": "v", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "z"}}, {"name": "cm", "configMap": {"name": "q"}},
+                    {"name": "hp", "hostPath": {"path": "/a"}}, {"name": "pr", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+                    {"name": "da", "downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]}})),
+            post("pods", pod("host", json!({"hostNetwork": true, "containers": [{"name": "c", "image": "x@sha256:0000000000000000000000000000000000000000000000000000000000000000", "ports": [{"containerPort": 80}]}]}))),
+            post("pods", pod("tolerant", json!({"tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical"}))),
+            post("pods", pod("guaranteed", json!({"containers": [{"name": "c", "image": "x:1", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}))),
+            post("pods", pod("falsy", json!({"hostPID": false, "nodeName": "", "nodeSelector": {}, "tolerations": [], "enableServiceLinks": false, "shareProcessNamespace": false}))),
+            post("pods", pod("with-status", json!({"schedulingGates": [{"name": "example.com/gate"}]}))),
+        ]),
+        script("a pod that is refused", vec![
+            post("pods", json!({"metadata": {"name": "p"}, "spec": {}})),
+            post("pods", json!({"metadata": {"name": "p"}})),
+            post("pods", pod("p", json!({"containers": [{"image": "x"}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c"}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c", "image": "x"}, {"name": "c", "image": "y"}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "Bad_Name", "image": "x"}]}))),
+            post("pods", pod("p", json!({"restartPolicy": "Sometimes"}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c", "image": "x", "volumeMounts": [{"name": "none", "mountPath": "/x"}]}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "two"}}}]}))),
+            post("pods", pod("p", json!({"containers": [{"name": "c", "image": "x", "ports": [{"containerPort": 70000}]}]}))),
+            post("pods", pod("p", json!({"serviceAccountName": "missing"}))),
+            post("pods", pod("p", json!({"priorityClassName": "missing"}))),
+            post("pods", pod("p", json!({"priority": 7}))),
+            post("pods", pod("p", json!({"containers": {"name": "c"}}))),
+            post("pods", pod("p", json!({"terminationGracePeriodSeconds": "thirty"}))),
+            post("pods?fieldValidation=Strict", pod("p", json!({"colour": "blue"}))),
+        ]),
+        script("what may change in a pod", vec![
+            post("pods", pod("p", json!({"nodeName": "n1", "activeDeadlineSeconds": 100}))),
+            merge("pods/p", json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}})),
+            strategic("pods/p", json!({"spec": {"containers": [{"name": "c", "image": "y:2"}]}})),
+            strategic("pods/p", json!({"spec": {"containers": [{"name": "d", "image": "y:2"}]}})),
+            merge("pods/p", json!({"spec": {"nodeName": "n2"}})),
+            merge("pods/p", json!({"spec": {"activeDeadlineSeconds": 50}})),
+            merge("pods/p", json!({"spec": {"activeDeadlineSeconds": 500}})),
+            strategic("pods/p", json!({"spec": {"tolerations": [{"key": "k", "operator": "Exists"}]}})),
+            json_patch("pods/p", json!([{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "k", "operator": "Exists"}}])),
+            merge("pods/p", json!({"spec": {"terminationGracePeriodSeconds": 5}})),
+            merge("pods/p", json!({"status": {"phase": "Running"}})),
+            get("pods/p"),
+        ]),
+        script("the status of a pod", vec![
+            post("pods", pod("p", json!({"nodeName": "n1"}))),
+            strategic("pods/p/status", json!({"status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "startTime": "2001-01-01T00:00:00Z",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2001-01-01T00:00:00Z"}]}})),
+            strategic("pods/p/status", json!({"status": {"conditions": [{"type": "Initialized", "status": "True", "lastTransitionTime": "2001-01-01T00:00:00Z"}]}})),
+            strategic("pods/p/status", json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
+            strategic("pods/p/status", json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
+            strategic("pods/p/status", json!({"status": {"conditions": [{"type": "Initialized", "$patch": "delete"}]}})),
+            merge("pods/p/status", json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"nodeName": "n9"}})),
+            strategic("pods/p/status", json!({"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}, "status": {"phase": "Failed"}})),
+            strategic("pods/p/status", json!({"metadata": {"uid": "{uid:pods/p}"}, "status": {"phase": "Succeeded", "containerStatuses": [{"name": "c", "image": "x:1", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]}})),
+            put("pods/p/status", pod("p", json!({}))),
+            get("pods/p/status"),
+        ]),
+        script("nodes", vec![
+            post("nodes", json!({"metadata": {"name": "{ns}", "labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4", "memory": "16384Mi"}, "conditions": [{"type": "Ready", "status": "True"}]}})),
+            post("nodes", json!({"metadata": {"name": "{ns}-tainted"}, "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}})),
+            merge("nodes/{ns}", json!({"spec": {"unschedulable": true, "taints": null}, "status": {"capacity": {"cpu": "8"}}})),
+            merge("nodes/{ns}/status", json!({"metadata": {"labels": {"c": "d"}, "annotations": {"e": "f"}}, "spec": {"unschedulable": false}, "status": {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7500m"}}})),
+            strategic("nodes/{ns}/status", json!({"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}})),
+            strategic("nodes/{ns}/status", json!({"status": {"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}]}})),
+            strategic("nodes/{ns}/status", json!({"status": {"addresses": [{"type": "InternalIP", "address": "2.2.2.2"}]}})),
+            strategic("nodes/{ns}", json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})),
+            apply("nodes/{ns}", "m", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "{ns}", "labels": {"applied": "yes"}}})),
+        ]),
+    ]
+}
