@@ -132,9 +132,11 @@ pub(crate) fn create(key: &Key<Virtual>, original: &Entry<Object>) -> Action {
     Action::new(CONFIG_MAP, &copy, Verb::Create { body, mark }, "it is wanted")
 }
 
+/// On the condition that it is the one that we know, as we know it: someone may have taken the stamp away.
 pub(crate) fn remove(copy: &Entry<Object>) -> Action {
     let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-    Action::new(CONFIG_MAP, &copy.key::<Physical>(), verb, "its original does not want it").if_uid(&*copy.uid)
+    let action = Action::new(CONFIG_MAP, &copy.key::<Physical>(), verb, "its original does not want it");
+    action.if_uid(&*copy.uid).if_version(&*copy.resource_version)
 }
 
 /// What differs, on the condition that it still does.

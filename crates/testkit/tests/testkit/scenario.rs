@@ -119,7 +119,9 @@ impl Scene {
                 is_wanted(original) && uid(original) == original_uid && commit.name == copy_name_of(of)
             });
             let born = born.get(&uid(old)).copied();
-            let excused = restored.lock().max(unwanted.lock().get(original_uid).copied());
+            // What was seen to be unwanted may be wanted again, and the news of it on their way.
+            let unwanted = unwanted.lock().get(original_uid).map(|at| *at + REST_WITHIN);
+            let excused = restored.lock().map(|at| at + REST_AFTER_RESTORE).max(unwanted);
             if wanted.is_some() && excused < born {
                 return Err(format!("{of} wants {}", place(old)));
             }
