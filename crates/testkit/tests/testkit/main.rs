@@ -3,4 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 mod client;
+mod determinism;
+mod mirror;
 mod parity;
+mod sample;
+mod scenario;

@@ -1,0 +1,1 @@
+//! Nasty objects.
