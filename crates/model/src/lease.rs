@@ -224,15 +224,15 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// What `node` offers to `binding`, when others already use so much of it.
-    pub fn of(binding: &Binding, policies: &Policies, node: &Node, used: &Resources, now: Timestamp) -> Self {
+    /// What `node` offers to `binding`, when its pods are those of `ledger`.
+    pub fn of(binding: &Binding, policies: &Policies, node: &Node, ledger: &Ledger, now: Timestamp) -> Self {
         let worker = match &policies.worker {
             WorkerPolicies::Served(candidates) => Some(Choice::among(candidates, binding, node)),
             WorkerPolicies::NotServed | WorkerPolicies::Unreadable => None,
         };
         let computing = Choice::among(&policies.computing, binding, node);
         let outcome = match winners(binding, &policies.worker, worker.as_ref(), &computing, node) {
-            Ok(winners) => Outcome::Leased(lease(winners, node, used, now)),
+            Ok(winners) => Outcome::Leased(lease(winners, node, ledger, now)),
             Err(why) => Outcome::NotLeased(why),
         };
         Self { node: node.name.clone(), worker, computing, outcome }
@@ -278,13 +278,14 @@ fn winners(
     }
 }
 
-fn lease(winners: Winners, node: &Node, used: &Resources, now: Timestamp) -> Lease {
+fn lease(winners: Winners, node: &Node, ledger: &Ledger, now: Timestamp) -> Lease {
     let schedule = winners.schedule();
+    let used = ledger.used();
     let offers = node
         .base()
         .iter()
         .map(|(resource, base)| {
-            (resource.to_owned(), Offer::of(resource, base, used.get(resource), &winners))
+            (resource.to_owned(), Offer::of(resource, base, used.get(resource), ledger, &winners))
         })
         .collect();
     Lease { offers, active: schedule.active(now), next_edge: schedule.next_edge(now), winners }

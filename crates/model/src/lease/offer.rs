@@ -1,6 +1,6 @@
 //! How much of one resource a node offers.
 
-use super::{Cap, Winners};
+use super::{Cap, Ledger, User, Winners};
 use crate::key::Side;
 use crate::quantity::Quantity;
 use crate::resources::countable;
@@ -12,6 +12,8 @@ pub struct Offer {
     pub base: Quantity,
     /// What others use of it.
     pub used: Quantity,
+    /// Who they are, and how much each of them uses.
+    pub used_by: Vec<(User, Quantity)>,
     /// What they leave.
     pub remaining: Quantity,
     /// The limits on it, the lender's first.
@@ -34,7 +36,19 @@ pub struct AppliedLimit {
 }
 
 impl Offer {
-    pub(super) fn of(resource: &str, base: Quantity, used: Quantity, winners: &Winners) -> Self {
+    pub(super) fn of(
+        resource: &str,
+        base: Quantity,
+        used: Quantity,
+        ledger: &Ledger,
+        winners: &Winners,
+    ) -> Self {
+        let used_by: Vec<_> = ledger
+            .shares()
+            .filter(|(user, _)| **user != User::Ours)
+            .map(|(user, share)| (user.clone(), share.requests.get(resource)))
+            .filter(|(_, quantity)| *quantity > Quantity::default())
+            .collect();
         let remaining = (base - used).at_least_zero();
         let limits: Vec<_> = winners
             .iter()
@@ -47,6 +61,6 @@ impl Offer {
             })
             .collect();
         let least = limits.iter().map(|limit| limit.comes_to).fold(remaining, Quantity::min);
-        Self { base, used, remaining, limits, offer: countable(resource, least) }
+        Self { base, used, used_by, remaining, limits, offer: countable(resource, least) }
     }
 }

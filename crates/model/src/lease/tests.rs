@@ -49,7 +49,7 @@ fn monday_noon() -> Timestamp {
 }
 
 fn explain(binding: &Binding, policies: &Policies, node: &Node) -> Explanation {
-    Explanation::of(binding, policies, node, &Resources::default(), monday_noon())
+    Explanation::of(binding, policies, node, &Ledger::default(), monday_noon())
 }
 
 #[test]
@@ -169,16 +169,19 @@ fn the_explanation_tells_how_each_number_came_about() {
             &json!({"cluster": "w1", "resourceLimits": [{"resource": "cpu", "quantity": "1"}]}),
         )],
     };
-    let used = [("cpu", Quantity::whole(1))].into_iter().collect();
+    let mut ledger = Ledger::default();
+    ledger.put("a", User::Namespace("web".into()), [("cpu", Quantity::milli(700))].into_iter().collect());
+    ledger.put("b", User::Binding("b-2".into()), [("cpu", Quantity::milli(300))].into_iter().collect());
+    ledger.put("c", User::Ours, [("cpu", Quantity::whole(2))].into_iter().collect());
     let node = node(&[], json!({"cpu": "4", "memory": "8Gi"}));
-    let answer = Explanation::of(&binding(&json!({})), &policies, &node, &used, monday_noon());
+    let answer = Explanation::of(&binding(&json!({})), &policies, &node, &ledger, monday_noon());
     assert_eq!(
         answer.to_string(),
         "node `n1` is leased\n  \
            open until 2026-06-01T18:01:00Z\n  \
-           cpu: 1 (of 4, others use 1, 3 is left; policy `lender` in the worker cluster allows 3 or 50 % of what is \
+           cpu: 1 (of 4, others use 1: binding b-2 300m, namespace web 700m; 3 is left; policy `lender` in the worker cluster allows 3 or 50 % of what is \
          left: 1500m; policy `v` in the computing cluster allows 1)\n  \
-           memory: 8Gi (of 8Gi, others use 0, 8Gi is left)\n\
+           memory: 8Gi (of 8Gi, others use 0; 8Gi is left)\n\
          policy `lender` in the worker cluster counts\n\
          policy `second` in the worker cluster does not count, because `lender` is older\n\
          policy `theirs` in the worker cluster is about ClusterBinding `w2`\n\

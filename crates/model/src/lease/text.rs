@@ -73,7 +73,11 @@ impl fmt::Display for AppliedLimit {
 
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (of {}, others use {}, {} is left", self.offer, self.base, self.used, self.remaining)?;
+        write!(f, "{} (of {}, others use {}", self.offer, self.base, self.used)?;
+        for (index, (user, quantity)) in self.used_by.iter().enumerate() {
+            write!(f, "{}{user} {quantity}", if index == 0 { ": " } else { ", " })?;
+        }
+        write!(f, "; {} is left", self.remaining)?;
         for limit in &self.limits {
             write!(f, "; {limit}")?;
         }

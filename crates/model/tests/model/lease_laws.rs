@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubeocean_api::ClusterBinding;
-use kubeocean_model::binding::Binding;
 use kubeocean_model::lease::{
     Candidate, Cap, Explanation, Invalid, Lease, Ledger, Limit, Node, Policies, Policy, PolicyFault, User,
     WorkerPolicies,
@@ -17,17 +15,9 @@ use kubeocean_model::window::{Schedule, Zone};
 use proptest::prelude::*;
 use serde_json::json;
 
-const RESOURCES: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu"];
+use crate::{binding, used_by_others};
 
-fn binding() -> Binding {
-    let object: ClusterBinding = serde_json::from_value(json!({
-        "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding",
-        "metadata": {"name": "w1", "uid": "b-1"},
-        "spec": {"clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}},
-    }))
-    .unwrap();
-    Binding::parse(&object).unwrap()
-}
+const RESOURCES: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu"];
 
 fn amount() -> impl Strategy<Value = Quantity> {
     prop_oneof![
@@ -115,7 +105,7 @@ fn now() -> Timestamp {
 }
 
 fn leased(policies: &Policies, node: &Node, used: &Resources) -> Option<Lease> {
-    Explanation::of(&binding(), policies, node, used, now()).lease().cloned()
+    Explanation::of(&binding(), policies, node, &used_by_others(used), now()).lease().cloned()
 }
 
 proptest! {
@@ -161,7 +151,7 @@ proptest! {
     ) {
         let explain = |candidates: Vec<Candidate>| {
             let policies = Policies { worker: WorkerPolicies::Served(candidates.clone()), computing: candidates };
-            Explanation::of(&binding(), &policies, &node, &used, now())
+            Explanation::of(&binding(), &policies, &node, &used_by_others(&used), now())
         };
         prop_assert_eq!(explain(worker), explain(shuffled));
     }

@@ -8,3 +8,27 @@ mod quantity_laws;
 mod server;
 mod vectors;
 mod window_laws;
+
+use kubeocean_api::ClusterBinding;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::lease::{Ledger, User};
+use kubeocean_model::resources::Resources;
+use serde_json::json;
+
+/// A binding like any other.
+fn binding() -> Binding {
+    let object: ClusterBinding = serde_json::from_value(json!({
+        "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding",
+        "metadata": {"name": "w1", "uid": "b-1"},
+        "spec": {"clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}},
+    }))
+    .unwrap();
+    Binding::parse(&object).unwrap()
+}
+
+/// A node on which someone else uses so much.
+fn used_by_others(used: &Resources) -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.put("theirs", User::Namespace("theirs".to_owned()), used.clone());
+    ledger
+}

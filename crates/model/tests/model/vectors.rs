@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubeocean_api::{ClusterBinding, ResourceLeasingPolicy, TimeWindow};
-use kubeocean_model::binding::Binding;
+use kubeocean_api::{ResourceLeasingPolicy, TimeWindow};
 use kubeocean_model::lease::{
-    Candidate, Choice, Explanation, Node, Outcome, Policies, Policy, WorkerPolicies,
+    Candidate, Choice, Explanation, Ledger, Node, Outcome, Policies, Policy, WorkerPolicies,
 };
 use kubeocean_model::naming::{ClusterId, Origin, VnodeName};
 use kubeocean_model::requests;
 use kubeocean_model::resources::Resources;
 use kubeocean_model::window::{Edge, Schedule, Zone};
 use serde_json::{Value, json};
+
+use crate::{binding, used_by_others};
 
 fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -82,16 +83,6 @@ fn windows_open_and_close_on_time() {
     }
 }
 
-fn binding() -> Binding {
-    let object: ClusterBinding = serde_json::from_value(json!({
-        "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding",
-        "metadata": {"name": "w1", "uid": "b-1"},
-        "spec": {"clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}},
-    }))
-    .unwrap();
-    Binding::parse(&object).unwrap()
-}
-
 fn policy(name: &str, created: i64, spec: &Value) -> Candidate {
     let object: ResourceLeasingPolicy = serde_json::from_value(json!({
         "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ResourceLeasingPolicy",
@@ -120,7 +111,8 @@ fn a_node_offers_what_others_leave_within_the_limits() {
             computing: case.get("second_side_limits").map(limited).into_iter().collect(),
         };
         let node = Node { allocatable: resources(&case["allocatable"]), ..Node::default() };
-        let answer = Explanation::of(&binding(), &policies, &node, &resources(&case["used"]), noon());
+        let answer =
+            Explanation::of(&binding(), &policies, &node, &used_by_others(&resources(&case["used"])), noon());
         let offered = serde_json::to_value(answer.lease().unwrap().offered()).unwrap();
         assert_eq!(offered, case["offer"], "{case}\n{answer}");
     }
@@ -180,7 +172,7 @@ fn the_policy_that_counts_is_the_one_that_should() {
         };
         let policies = Policies { worker, computing: candidates("computing") };
         let node = Node { allocatable: resources(&json!({"cpu": "8"})), ..Node::default() };
-        let answer = Explanation::of(&binding(), &policies, &node, &Resources::default(), noon());
+        let answer = Explanation::of(&binding(), &policies, &node, &Ledger::default(), noon());
 
         let shadowed: BTreeMap<_, _> = answer.worker.iter().flat_map(Choice::shadowed).collect();
         let expected = case.get("shadowed").cloned().unwrap_or_else(|| json!({}));
