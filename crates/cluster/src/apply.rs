@@ -1,7 +1,7 @@
 //! The only place that writes to an API server.
 //!
 //! An [`Applier`] takes the actions of a plan and says what came of each, sorted by what one does about it.
-//! It repeats nothing. It refuses to write when this process does not lead. Every write is one line of the
+//! It repeats nothing. It refuses to write when this process does not lead, in the moment of writing. Every write is one line of the
 //! audit log: who, why, what, on which condition, with which outcome.
 //!
 //! Deliberately absent: what to write, and what to do about an outcome.
@@ -18,9 +18,9 @@ use serde_json::{Map, Value, json};
 
 pub use outcome::{Outcome, Written};
 
-use crate::client::{Call, Cluster, JSON, Lane, Query, object_path, parse};
-use crate::error::CallError;
-use crate::fence::{Followed, Sightings};
+use crate::client::{Call, Cluster, JSON, Lane, Query, collection_path, object_path, parse};
+use crate::error::{CallError, Status};
+use crate::fence::{Before, Followed};
 use crate::leader::Leadership;
 use crate::metrics::WriteLabels;
 use crate::store::{Shape, Store};
@@ -89,10 +89,9 @@ impl Applier {
         self.apply_in(Lane::Vital, action).await
     }
 
-    /// What the stores have to see before the key of this action may be planned again.
-    pub(crate) fn sightings(&self, action: &Action, outcome: &Outcome) -> Vec<Sightings> {
-        let followed = self.followed.iter().filter(|followed| followed.is_of(action));
-        followed.filter_map(|followed| followed.wait_for(action, outcome)).collect()
+    /// What the stores know now of what is about to be written.
+    pub(crate) fn before(&self, action: &Action) -> Vec<Before> {
+        self.followed.iter().filter(|followed| followed.is_of(action)).map(|one| one.before(action)).collect()
     }
 
     async fn apply_in(&self, lane: Lane, action: &Action) -> Outcome {
@@ -100,14 +99,16 @@ impl Applier {
             Side::Virtual => self.write(self.virt.as_ref(), lane, action).await,
             Side::Physical => self.write(self.phys.as_ref(), lane, action).await,
         };
-        // A hundred renewals of leases a second, each as it should be, would bury the rest of the log.
-        if lane == Lane::Normal || !outcome.is_done() {
-            self.log(action, &outcome);
-        }
+        self.log(lane, action, &outcome);
         outcome
     }
 
     async fn write<S: OnSide>(&self, cluster: Option<&Cluster<S>>, lane: Lane, action: &Action) -> Outcome {
+        // Without a name, a path means all objects there are.
+        if action.name.is_empty() {
+            let status = Status::read(400, None, b"an object without a name cannot be written");
+            return Outcome::Invalid(Box::new(status));
+        }
         let Some(cluster) = cluster else {
             let cause = format!("no {} cluster is connected", action.side);
             return Outcome::Unreachable(CallError::Unreachable { cause });
@@ -115,10 +116,7 @@ impl Applier {
         let known =
             self.followed.iter().filter(|followed| followed.is_of(action)).find_map(|f| f.version_of(action));
         if self.memory.has_written(action, known.as_deref()) {
-            return Outcome::Unchanged;
-        }
-        if self.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
-            return Outcome::NotLeading;
+            return Outcome::Unchanged { asked: false };
         }
         let answer = cluster.ask(self.call(action, lane)).await;
         let outcome = match answer {
@@ -126,11 +124,11 @@ impl Applier {
             Err(CallError::Refused(status)) if status.already_exists() => whose_is_it(cluster, action).await,
             Err(error) => outcome::sort(error),
         };
-        self.memory.note(action, &outcome);
+        self.memory.note(action, &outcome, known.as_deref());
         let labels = WriteLabels {
             cluster: Arc::clone(cluster.name()),
             verb: action.verb.name(),
-            resource: Arc::from(&*action.kind.plural),
+            resource: action.resource().into(),
             outcome: outcome.word(),
         };
         cluster.metrics().cluster().writes.of(&labels).inc();
@@ -142,12 +140,13 @@ impl Applier {
         let Action { kind, namespace, name, verb, precondition, .. } = action;
         let object = |subresource| object_path(kind, namespace, name, subresource);
         let mut query = Query::default();
-        let resource = |subresource: Option<&str>| match subresource {
-            Some(subresource) => Arc::from(format!("{}/{subresource}", kind.plural)),
-            None => Arc::from(&*kind.plural),
-        };
         let bytes = |body: &Value| Some(body.to_string().into_bytes());
-        let call = Call { lane, ..Call::read(verb.name(), kind, String::new()) };
+        let call = Call {
+            lane,
+            leadership: self.leadership.clone(),
+            resource: action.resource().into(),
+            ..Call::read(verb.name(), kind, String::new())
+        };
         match verb {
             Verb::Create { body, .. } => {
                 query.add("fieldManager", Some(&self.component));
@@ -156,7 +155,7 @@ impl Applier {
                     metadata.remove("resourceVersion");
                     metadata.remove("uid");
                 }
-                let collection = kind.collection_path((!namespace.is_empty()).then_some(namespace));
+                let collection = collection_path(kind, namespace);
                 Call {
                     method: Method::POST,
                     path: format!("{collection}{query}"),
@@ -186,30 +185,19 @@ impl Applier {
                     path: format!("{}{query}", object(*subresource)),
                     body: bytes(&body),
                     content_type,
-                    resource: resource(*subresource),
                     ..call
                 }
             }
-            Verb::Post { subresource, body } => Call {
-                method: Method::POST,
-                path: object(Some(subresource)),
-                body: bytes(body),
-                resource: resource(Some(subresource)),
-                ..call
-            },
+            Verb::Post { subresource, body } => {
+                Call { method: Method::POST, path: object(Some(subresource)), body: bytes(body), ..call }
+            }
             Verb::Evict { grace } => {
                 let eviction = json!({
                     "apiVersion": "policy/v1", "kind": "Eviction",
                     "metadata": {"name": name, "namespace": namespace},
                     "deleteOptions": delete_options(action, *grace, None),
                 });
-                Call {
-                    method: Method::POST,
-                    path: object(Some("eviction")),
-                    body: bytes(&eviction),
-                    resource: resource(Some("eviction")),
-                    ..call
-                }
+                Call { method: Method::POST, path: object(Some("eviction")), body: bytes(&eviction), ..call }
             }
             Verb::Delete { grace, dependents } => Call {
                 method: Method::DELETE,
@@ -222,28 +210,34 @@ impl Applier {
     }
 
     /// One line per write. What was not sent is not a write.
-    fn log(&self, action: &Action, outcome: &Outcome) {
-        if matches!(outcome, Outcome::NotLeading | Outcome::Unchanged) {
+    fn log(&self, lane: Lane, action: &Action, outcome: &Outcome) {
+        if matches!(outcome, Outcome::NotLeading | Outcome::Unchanged { asked: false }) {
             return;
         }
-        let namespace = if action.namespace.is_empty() { "" } else { &action.namespace };
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        let object = format!("{}/{namespace}{slash}{}", action.kind.plural, action.name);
+        let slash = if action.namespace.is_empty() { "" } else { "/" };
+        let object = format!("{}{slash}{}", action.namespace, action.name);
         let cluster = match action.side {
             Side::Virtual => self.virt.as_ref().map(|cluster| Arc::clone(cluster.name())),
             Side::Physical => self.phys.as_ref().map(|cluster| Arc::clone(cluster.name())),
         };
-        tracing::info!(
-            target: AUDIT,
-            component = %self.component,
-            cluster = cluster.as_deref().unwrap_or_default(),
-            verb = action.verb.name(),
-            object,
-            uid = action.precondition.uid.as_deref().unwrap_or_default(),
-            version = action.precondition.resource_version.as_deref().unwrap_or_default(),
-            why = %action.why,
-            outcome = %outcome,
-        );
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: AUDIT,
+                    component = %self.component,
+                    cluster = cluster.as_deref().unwrap_or_default(),
+                    verb = action.verb.name(),
+                    resource = action.resource(),
+                    object,
+                    uid = action.precondition.uid.as_deref().unwrap_or_default(),
+                    version = action.precondition.resource_version.as_deref().unwrap_or_default(),
+                    why = %action.why,
+                    outcome = %outcome,
+                )
+            };
+        }
+        // A hundred renewals of leases a second, each as it should be, would bury the rest of the log.
+        if lane == Lane::Vital && outcome.is_done() { line!(debug) } else { line!(info) }
     }
 }
 
@@ -264,7 +258,7 @@ fn written(action: &Action, bytes: &[u8], known: Option<&str>) -> Outcome {
     let resource_version = text("/metadata/resourceVersion");
     let patched = matches!(action.verb, Verb::Patch { .. });
     if patched && known.is_some() && known == resource_version.as_deref() {
-        return Outcome::Unchanged;
+        return Outcome::Unchanged { asked: true };
     }
     Outcome::Done(Box::new(Written { uid: text("/metadata/uid"), resource_version, answer }))
 }

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use kubeocean_model::action::Kind;
 use kubeocean_model::key::{Key, OnSide};
@@ -28,7 +28,8 @@ use tokio::time::Instant;
 use crate::backoff::process_seed;
 use crate::credentials::{CredentialError, Credentials};
 use crate::error::{CallError, Status};
-use crate::limit::Limiter;
+use crate::leader::Leadership;
+use crate::limit::{Limiter, Permit};
 use crate::metrics::{ClusterLabels, Metrics, RequestDuration, RequestLabels};
 
 /// Between a slow write on a loaded server (seconds) and the minute after which it gives up itself.
@@ -37,6 +38,12 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// One API server takes 600 calls at a time by default (400 reading, 200 writing) for everybody. We take
 /// a sixth of the writing ones.
 const CALLS_AT_A_TIME: usize = 32;
+
+/// A page of 500 objects of half a megabyte each. A worker's server is not ours: it must not fill our memory.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+/// A status, or a page of a proxy.
+const LONGEST_REFUSAL: usize = 1 << 20;
 
 /// Watches of many informers end at different times. A silent drop is noticed after two minutes at most;
 /// renewing costs one small call a minute.
@@ -114,6 +121,8 @@ pub(crate) struct Call {
     pub(crate) content_type: &'static str,
     pub(crate) accept: &'static str,
     pub(crate) lane: Lane,
+    /// Asked last of all, after every wait.
+    pub(crate) leadership: Option<Leadership>,
     /// For metrics.
     pub(crate) verb: &'static str,
     pub(crate) resource: Arc<str>,
@@ -128,6 +137,7 @@ impl Call {
             content_type: JSON,
             accept: JSON,
             lane: Lane::Normal,
+            leadership: None,
             verb,
             resource: Arc::from(&*kind.plural),
         }
@@ -171,6 +181,7 @@ impl<S: OnSide> Cluster<S> {
     /// As [`Cluster::replace`], with a client that someone else made.
     pub fn replace_over(&self, client: kube::Client) {
         self.inner.upstream.store(Arc::new(client));
+        self.inner.limiter.start_anew();
         self.inner.connection.send_modify(|number| *number += 1);
     }
 
@@ -190,6 +201,10 @@ impl<S: OnSide> Cluster<S> {
     }
 
     async fn get_in(&self, lane: Lane, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+        // Without a name, a path means all objects there are.
+        if key.name.is_empty() {
+            return Ok(None);
+        }
         let path = object_path(kind, &key.namespace, &key.name, None);
         match self.ask(Call { lane, ..Call::read("get", kind, path) }).await {
             Ok(bytes) => parse(&bytes).map(Some),
@@ -207,9 +222,8 @@ impl<S: OnSide> Cluster<S> {
     ) -> Result<Vec<Object>, CallError> {
         let mut query = Query::default();
         query.add("labelSelector", labels);
-        let path = format!("{}{query}", kind.collection_path(namespace));
-        let page: Page = parse(&self.ask(Call::read("list", kind, path)).await?)?;
-        Ok(page.items)
+        let path = format!("{}{query}", collection_path(kind, namespace.unwrap_or_default()));
+        Ok(Page::read(&self.ask(Call::read("list", kind, path)).await?)?.items)
     }
 
     /// Whether the API server serves a kind.
@@ -254,6 +268,9 @@ impl<S: OnSide> Cluster<S> {
             Lane::Normal => Some(inner.limiter.acquire().await),
             Lane::Vital => None,
         };
+        if call.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
+            return Err(CallError::NotLeading);
+        }
         self.show_load();
         let started = Instant::now();
         let (verb, resource) = (call.verb, Arc::clone(&call.resource));
@@ -264,8 +281,9 @@ impl<S: OnSide> Cluster<S> {
         let result = tokio::time::timeout(inner.deadline, answer)
             .await
             .unwrap_or(Err(CallError::TimedOut { limit: inner.deadline }));
+        self.learn_from(permit.as_ref(), &result);
         drop(permit);
-        self.learn_from(&result);
+        self.show_load();
         let metrics = inner.metrics.cluster();
         let labels =
             RequestDuration { cluster: Arc::clone(&inner.name), verb, resource: Arc::clone(&resource) };
@@ -285,7 +303,7 @@ impl<S: OnSide> Cluster<S> {
         let result = tokio::time::timeout(self.inner.deadline, answer)
             .await
             .unwrap_or(Err(CallError::TimedOut { limit: self.inner.deadline }));
-        self.learn_from(&result);
+        self.learn_from(None, &result);
         self.count(verb, resource, result.as_ref().map(Response::status));
         result
     }
@@ -322,18 +340,19 @@ impl<S: OnSide> Cluster<S> {
             .body(Body::from(call.body.unwrap_or_default()))
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
         let upstream = self.inner.upstream.load_full();
-        upstream.send(request).await.map_err(CallError::unreachable)
+        upstream.send(request).await.map_err(|error| CallError::unreachable(&error))
     }
 
-    fn learn_from<T>(&self, result: &Result<T, CallError>) {
+    fn learn_from<T>(&self, permit: Option<&Permit>, result: &Result<T, CallError>) {
         match result {
-            Ok(_) => self.inner.limiter.answered(),
             Err(CallError::Refused(status)) if status.is_throttled() => {
-                self.inner.limiter.throttled(status.retry_after());
+                self.inner.limiter.throttled(permit, status.retry_after());
             }
+            // A server in trouble says nothing about how much it would take.
+            Err(CallError::Refused(status)) if status.code >= 500 => {}
+            Ok(_) | Err(CallError::Refused(_)) => self.inner.limiter.answered(),
             Err(_) => {}
         }
-        self.show_load();
     }
 
     fn show_load(&self) {
@@ -372,9 +391,9 @@ async fn read(response: Response<Body>) -> Result<(StatusCode, Bytes), CallError
     if !code.is_success() {
         return Err(refusal(response).await);
     }
-    match response.into_body().collect().await {
+    match Limited::new(response.into_body(), LONGEST_ANSWER).collect().await {
         Ok(body) => Ok((code, body.to_bytes())),
-        Err(error) => Err(CallError::unreachable(error)),
+        Err(error) => Err(CallError::unreachable(&*error)),
     }
 }
 
@@ -386,16 +405,21 @@ async fn refusal(response: Response<Body>) -> CallError {
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|seconds| seconds.parse().ok());
-    match response.into_body().collect().await {
+    match Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await {
         Ok(body) => CallError::Refused(Box::new(Status::read(code, retry_after, &body.to_bytes()))),
-        Err(error) => CallError::unreachable(error),
+        Err(error) => CallError::unreachable(&*error),
     }
+}
+
+/// The path of a collection; of all namespaces where `namespace` is empty.
+pub(crate) fn collection_path(kind: &Kind, namespace: &str) -> String {
+    let namespace = escaped(namespace);
+    kind.collection_path((!namespace.is_empty()).then_some(&namespace))
 }
 
 /// The path of an object or of one of its subresources.
 pub(crate) fn object_path(kind: &Kind, namespace: &str, name: &str, subresource: Option<&str>) -> String {
-    let namespace = (!namespace.is_empty()).then_some(namespace);
-    let mut path = format!("{}/{name}", kind.collection_path(namespace));
+    let mut path = format!("{}/{}", collection_path(kind, namespace), escaped(name));
     if let Some(subresource) = subresource {
         path.push('/');
         path.push_str(subresource);
@@ -416,6 +440,33 @@ pub(crate) struct Page {
     pub(crate) items: Vec<Object>,
 }
 
+impl Page {
+    /// Reads a page. An object that cannot be read costs itself, not the others.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, CallError> {
+        #[derive(serde::Deserialize)]
+        struct Raw<'a> {
+            #[serde(default)]
+            metadata: PageMeta,
+            #[serde(default, borrow)]
+            items: Option<Vec<&'a serde_json::value::RawValue>>,
+        }
+        if let Ok(page) = serde_json::from_slice(bytes) {
+            return Ok(page);
+        }
+        let raw: Raw<'_> = serde_json::from_slice(bytes)
+            .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
+        let read = |item: &serde_json::value::RawValue| match serde_json::from_str(item.get()) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                tracing::warn!(%error, "an object cannot be read and is left out");
+                None
+            }
+        };
+        let items = raw.items.unwrap_or_default().into_iter().filter_map(read).collect();
+        Ok(Self { metadata: raw.metadata, items })
+    }
+}
+
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PageMeta {
@@ -430,6 +481,20 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ve
     serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// A name as a part of a path or query: it must not reach beyond its place.
+fn escaped(text: &str) -> String {
+    let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.extend(['%', hex(byte >> 4), hex(byte & 15)]);
+        }
+    }
+    escaped
+}
+
 /// The part of a path after `?`.
 #[derive(Default)]
 pub(crate) struct Query(String);
@@ -440,14 +505,7 @@ impl Query {
             self.0.push(if self.0.is_empty() { '?' } else { '&' });
             self.0.push_str(name);
             self.0.push('=');
-            for byte in value.bytes() {
-                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                    self.0.push(char::from(byte));
-                } else {
-                    let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
-                    self.0.extend(['%', hex(byte >> 4), hex(byte & 15)]);
-                }
-            }
+            self.0.push_str(&escaped(value));
         }
     }
 }

@@ -27,6 +27,9 @@ pub enum CallError {
         /// The chain of causes.
         cause: String,
     },
+    /// This process does not lead; nothing was sent.
+    #[error("this process does not lead")]
+    NotLeading,
     /// An answer (or a question of ours) that cannot be read.
     #[error("not understood: {cause}")]
     Malformed {
@@ -36,8 +39,8 @@ pub enum CallError {
 }
 
 impl CallError {
-    pub(crate) fn unreachable(error: impl std::error::Error + 'static) -> Self {
-        Self::Unreachable { cause: one_line(&error) }
+    pub(crate) fn unreachable(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::Unreachable { cause: one_line(error) }
     }
 
     /// For metrics: the HTTP status, or a word.
@@ -46,6 +49,7 @@ impl CallError {
             Self::Refused(status) => Arc::from(status.code.to_string()),
             Self::TimedOut { .. } => Arc::from("timeout"),
             Self::Unreachable { .. } => Arc::from("unreachable"),
+            Self::NotLeading => Arc::from("not-leading"),
             Self::Malformed { .. } => Arc::from("malformed"),
         }
     }
@@ -129,9 +133,11 @@ impl Status {
         self.code == 410
     }
 
-    /// Too much at a time. (A disruption budget says no with the same code, and means one pod.)
+    /// Too much at a time, or about to restart. (A disruption budget says no with the same code, and means one
+    /// pod.)
     pub fn is_throttled(&self) -> bool {
-        self.code == 429 && !self.is_disruption_budget()
+        (self.code == 429 && !self.is_disruption_budget())
+            || (self.code == 503 && self.retry_after().is_some())
     }
 
     /// A pod that may not be evicted now: its disruption budget says so.

@@ -20,6 +20,7 @@ use kubeocean_model::key::{Key, OnSide};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, Outcome};
 use crate::clock::Clock;
@@ -175,6 +176,11 @@ impl Budget {
 }
 
 impl<S: OnSide> Reporter<S> {
+    /// As [`Reporter::run`], until told to stop.
+    pub async fn run_until(self, stop: CancellationToken) {
+        stop.run_until_cancelled_owned(self.run()).await;
+    }
+
     /// Sends until every recorder is gone.
     pub async fn run(mut self) {
         while let Some(note) = self.notes.recv().await {

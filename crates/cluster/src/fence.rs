@@ -22,11 +22,14 @@ pub(crate) struct Followed {
     store: Arc<dyn Known>,
 }
 
+/// Uid and version of an object in a store; `None`: it is not there.
+type Version = Option<(Box<str>, Box<str>)>;
+
 /// What a fence has to know of a store.
 trait Known: Send + Sync {
     fn progress(&self) -> &Progress;
-    /// Uid and version of an object.
-    fn find(&self, namespace: &str, name: &str) -> Option<(Box<str>, Box<str>)>;
+    fn covers(&self, namespace: &str) -> bool;
+    fn find(&self, namespace: &str, name: &str) -> Version;
 }
 
 impl<S: OnSide, T: Shape> Known for Store<S, T> {
@@ -34,7 +37,11 @@ impl<S: OnSide, T: Shape> Known for Store<S, T> {
         Store::progress(self)
     }
 
-    fn find(&self, namespace: &str, name: &str) -> Option<(Box<str>, Box<str>)> {
+    fn covers(&self, namespace: &str) -> bool {
+        Store::covers(self, namespace)
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Version {
         let entry = self.get(&Key::new(namespace, name))?;
         Some((entry.uid.clone(), entry.resource_version.clone()))
     }
@@ -45,16 +52,34 @@ impl Followed {
         Self { side: S::SIDE, kind, store: Arc::new(store.clone()) }
     }
 
+    /// Whether what the action writes can be in the store.
     pub(crate) fn is_of(&self, action: &Action) -> bool {
-        self.side == action.side && self.kind == action.kind
+        self.side == action.side && self.kind == action.kind && self.store.covers(&action.namespace)
     }
 
     pub(crate) fn version_of(&self, action: &Action) -> Option<Box<str>> {
         self.store.find(&action.namespace, &action.name).map(|(_, version)| version)
     }
 
+    /// To be taken before the write: the store may see it before its answer comes.
+    pub(crate) fn before(&self, action: &Action) -> Before {
+        let store = Arc::clone(&self.store);
+        let was = store.find(&action.namespace, &action.name);
+        Before { store, was, namespace: action.namespace.clone(), name: action.name.clone() }
+    }
+}
+
+/// What a store knew of an object before it was written.
+pub(crate) struct Before {
+    store: Arc<dyn Known>,
+    namespace: String,
+    name: String,
+    was: Version,
+}
+
+impl Before {
     /// What has to be seen after this outcome, if anything.
-    pub(crate) fn wait_for(&self, action: &Action, outcome: &Outcome) -> Option<Sightings> {
+    pub(crate) fn wait_for(self, action: &Action, outcome: &Outcome) -> Option<Sighting> {
         let version = match outcome {
             Outcome::Done(written) => written.resource_version.as_deref(),
             Outcome::ExistsOurs(object) => Some(&*object.meta.resource_version),
@@ -64,50 +89,40 @@ impl Followed {
         if matches!(action.verb, Verb::Post { .. }) {
             return None;
         }
-        let awaited = if let Some(version) = version.and_then(|version| version.parse().ok()) {
-            Awaited::Version(self.store.progress().ticket(version))
-        } else {
-            let (uid, _) = self.store.find(&action.namespace, &action.name)?;
-            let (namespace, name) = (action.namespace.clone(), action.name.clone());
-            // No version will pass this ticket, but a list that begins from now on will.
-            Awaited::Removal { namespace, name, uid, ticket: self.store.progress().ticket(u64::MAX) }
-        };
-        Some(Sightings { store: Arc::clone(&self.store), awaited })
+        let version = version.and_then(|version| version.parse().ok());
+        // No version passes `MAX`, but a list that begins from now on does.
+        let ticket = self.store.progress().ticket(version.unwrap_or(u64::MAX));
+        Some(Sighting { version, ticket, before: self })
     }
 }
 
 /// One thing that one store has to see.
-pub(crate) struct Sightings {
-    store: Arc<dyn Known>,
-    awaited: Awaited,
+pub(crate) struct Sighting {
+    /// Answers to evictions, and to deletions that are over at once, name none.
+    version: Option<u64>,
+    ticket: Ticket,
+    before: Before,
 }
 
-enum Awaited {
-    Version(Ticket),
-    /// The object of that uid is gone. Deletions that are over at once answer without a version.
-    Removal {
-        namespace: String,
-        name: String,
-        uid: Box<str>,
-        ticket: Ticket,
-    },
-}
-
-impl Sightings {
+impl Sighting {
     fn has_come(&self) -> bool {
-        match &self.awaited {
-            Awaited::Version(ticket) => self.store.progress().has_passed(*ticket),
-            Awaited::Removal { namespace, name, uid, ticket } => {
-                self.store.find(namespace, name).is_none_or(|(known, _)| known != *uid)
-                    || self.store.progress().has_passed(*ticket)
+        let Before { store, namespace, name, was } = &self.before;
+        if store.progress().has_passed(self.ticket) {
+            return true;
+        }
+        let now = store.find(namespace, name);
+        match self.version {
+            Some(version) => {
+                now.is_some_and(|(_, known)| known.parse().is_ok_and(|known: u64| known >= version))
             }
+            None => now != *was,
         }
     }
 }
 
 /// The fences of all keys of one queue. Clones are the same.
 pub struct Fences<K> {
-    waiting: Arc<Mutex<BTreeMap<K, Vec<Sightings>>>>,
+    waiting: Arc<Mutex<BTreeMap<K, Vec<Sighting>>>>,
 }
 
 impl<K: QueueKey> Fences<K> {
@@ -118,11 +133,14 @@ impl<K: QueueKey> Fences<K> {
 
     /// From now on, whenever one of these stores comes further, keys that waited for it go to the queue.
     pub fn open_into(&self, queue: &Queue<K>, progress: &Progress) {
-        let (fences, queue) = (self.clone(), queue.clone());
+        // The store may live longer than the queue, and must not keep it.
+        let (waiting, queue) = (Arc::downgrade(&self.waiting), queue.downgrade());
         progress.listen(move || {
-            for key in fences.opened() {
+            let (Some(waiting), Some(queue)) = (waiting.upgrade(), queue.upgrade()) else { return false };
+            for key in (Self { waiting }).opened() {
                 queue.add(key);
             }
+            true
         });
     }
 
@@ -138,7 +156,7 @@ impl<K: QueueKey> Fences<K> {
         false
     }
 
-    pub(crate) fn close(&self, key: &K, sightings: Vec<Sightings>) {
+    pub(crate) fn close(&self, key: &K, sightings: Vec<Sighting>) {
         if !sightings.is_empty() {
             self.waiting.lock().entry(key.clone()).or_default().extend(sightings);
         }

@@ -28,9 +28,10 @@ use kubeocean_model::key::OnSide;
 use kubeocean_model::object::Object;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, fraction};
-use crate::client::{Call, Cluster, JSON, Page, Query, parse};
+use crate::client::{Call, Cluster, JSON, Page, Query, collection_path};
 use crate::error::CallError;
 use crate::metrics::{ClusterResource, Observation, WatchRestart};
 use crate::store::{Change, Shape, Store};
@@ -40,6 +41,9 @@ pub use builder::{Builder, Switch};
 
 /// What a server may take longer than it was told before we take the connection for dead.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A watch that was open for so long was a good one, even if nothing happened: proxies end idle ones.
+const LIVED: Duration = Duration::from_secs(10);
 
 /// A list of 10,000 pods costs a server about half a second. Once in fifteen minutes that is nothing, and
 /// it bounds how long a miss that nobody could notice (a restored etcd, a server's bug) stays.
@@ -71,8 +75,12 @@ pub struct Informer<S, T> {
     connections: watch::Receiver<u64>,
     streaming: bool,
     labels: ClusterResource,
+    /// How many watches there were: each lives for another time.
+    watches: u64,
     /// In a row, without a word from the server between them.
     failures: u32,
+    /// Over which connection the last list came.
+    listed_over: u64,
     listed_at: Instant,
     /// How often it was told to list anew, as far as it has done so.
     relists: u64,
@@ -105,6 +113,8 @@ struct End {
     version: Option<Box<str>>,
     /// Whether it said anything.
     heard: bool,
+    /// How long it was open.
+    lived: Duration,
 }
 
 enum Cause {
@@ -164,7 +174,8 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     pub async fn run(mut self) {
         let mut next = Next::List;
         loop {
-            if self.told_to_list_anew().await {
+            self.while_paused().await;
+            if self.has_to_list_anew() {
                 next = Next::List;
             }
             next = match next {
@@ -181,13 +192,29 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         }
     }
 
-    /// Waits while it is paused.
-    async fn told_to_list_anew(&mut self) -> bool {
+    /// As [`Informer::run`], until told to stop.
+    pub async fn run_until(self, stop: CancellationToken) {
+        stop.run_until_cancelled_owned(self.run()).await;
+    }
+
+    async fn while_paused(&mut self) {
         // A switch that nobody holds any more stays as it is.
         drop(self.control.wait_for(|control| !control.paused).await);
-        self.connections.mark_unchanged();
+    }
+
+    /// Whether it was told to, or the last list came over another connection: who knows whether the new one leads
+    /// to a server that counts alike. Asked before each step, so that no moment is missed.
+    fn has_to_list_anew(&mut self) -> bool {
         let relists = self.control.borrow_and_update().relists;
-        std::mem::replace(&mut self.relists, relists) != relists
+        let told = std::mem::replace(&mut self.relists, relists) != relists;
+        told || *self.connections.borrow_and_update() != self.listed_over
+    }
+
+    /// What comes now is the truth as this connection tells it.
+    fn begin_list(&mut self) -> u64 {
+        self.listed_over = *self.connections.borrow();
+        self.store.begin_list();
+        self.store.progress().begin_list()
     }
 
     async fn watch_from(&mut self, version: Box<str>) -> Next {
@@ -203,15 +230,13 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     /// Where to go on after a watch has ended.
     async fn after(&mut self, end: End) -> Next {
         self.count_restart(end.cause.word());
-        if end.heard {
+        if end.heard || end.lived >= LIVED {
             self.failures = 0;
         }
         let relist_after = RELIST_AFTER + RELIST_AFTER.mul_f64(fraction(self.salt));
+        let version = end.version.filter(|_| self.listed_at.elapsed() < relist_after);
         match end.cause {
-            Cause::Timeout if self.listed_at.elapsed() >= relist_after => Next::List,
-            Cause::Timeout | Cause::Told => end.version.map_or(Next::List, Next::Watch),
-            // Who knows whether the new way leads to a server that counts alike.
-            Cause::Moved => Next::List,
+            Cause::Timeout | Cause::Told | Cause::Moved => version.map_or(Next::List, Next::Watch),
             Cause::NoStreaming => {
                 self.streaming = false;
                 Next::List
@@ -227,11 +252,11 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             Cause::Silent | Cause::Closed => {
                 self.rest(&CallError::Unreachable { cause: format!("the watch is {}", end.cause.word()) })
                     .await;
-                self.where_the_server_stands(end.version).await
+                self.where_the_server_stands(version).await
             }
             Cause::Broken(error) => {
                 self.rest(&error).await;
-                self.where_the_server_stands(end.version).await
+                self.where_the_server_stands(version).await
             }
         }
     }
@@ -255,9 +280,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         let Some(version) = version else { return Next::List };
         let mut query = Query::default();
         query.add("limit", Some("1"));
-        let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+        let path = format!("{}{query}", self.collection());
         let call = Call { accept: METADATA_LIST, ..Call::read("list", &self.kind, path) };
-        let answer = self.cluster.ask(call).await.and_then(|bytes| parse::<Page>(&bytes));
+        let answer = self.cluster.ask(call).await.and_then(|bytes| Page::read(&bytes));
         match answer.map(|page| page.metadata.resource_version.parse::<u64>()) {
             Ok(Ok(stands)) if version.parse().is_ok_and(|seen: u64| seen > stands) => Next::List,
             // If it cannot be asked, the watch will fail too, and we come back here.
@@ -266,17 +291,16 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     }
 
     async fn list_in_pages(&mut self) -> Result<Box<str>, CallError> {
-        let list = self.store.progress().begin_list();
-        self.store.begin_list();
+        let list = self.begin_list();
         let mut more = String::new();
         loop {
             let mut query = self.scope.query();
             query.add("limit", Some(PAGE));
             query.add("continue", Some(&more));
-            let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+            let path = format!("{}{query}", self.collection());
             let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
             let call = Call { accept, ..Call::read("list", &self.kind, path) };
-            let page: Page = parse(&self.cluster.ask(call).await?)?;
+            let page = Page::read(&self.cluster.ask(call).await?)?;
             for object in page.items {
                 self.take_in(object);
             }
@@ -289,6 +313,10 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         }
     }
 
+    fn collection(&self) -> String {
+        collection_path(&self.kind, self.scope.namespace.as_deref().unwrap_or_default())
+    }
+
     fn end_list(&mut self, list: u64, version: &str) {
         self.listed_at = Instant::now();
         self.store.end_list(&|change| self.tell(change));
@@ -298,8 +326,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
 
     /// Watches from a version, or lists first if there is none.
     async fn watch(&mut self, from: Option<Box<str>>) -> End {
+        self.watches += 1;
         let watch_for = self.cluster.watch_for();
-        let lifetime = watch_for + watch_for.mul_f64(fraction(self.salt ^ self.watches()));
+        let lifetime = watch_for + watch_for.mul_f64(fraction(self.salt ^ self.watches));
         let mut query = self.scope.query();
         query.add("watch", Some("true"));
         query.add("allowWatchBookmarks", Some("true"));
@@ -310,14 +339,13 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         } else {
             query.add("sendInitialEvents", Some("true"));
             query.add("resourceVersionMatch", Some("NotOlderThan"));
-            list = Some(self.store.progress().begin_list());
-            self.store.begin_list();
+            list = Some(self.begin_list());
         }
-        let path = format!("{}{query}", self.kind.collection_path(self.scope.namespace.as_deref()));
+        let path = format!("{}{query}", self.collection());
         let accept = if self.scope.metadata_only { METADATA_ONLY } else { JSON };
         let call = Call { accept, ..Call::read("watch", &self.kind, path) };
         let started = Instant::now();
-        let mut end = End { cause: Cause::Timeout, version: from, heard: false };
+        let mut end = End { cause: Cause::Timeout, version: from, heard: false, lived: Duration::ZERO };
         let response = match self.cluster.open(call).await {
             Ok(response) => response,
             Err(error) => {
@@ -325,12 +353,15 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                 return end;
             }
         };
+        if list.is_none() {
+            self.store.progress().recovered();
+        }
         let mut events = Events::new(response.into_body());
         let give_up = started + lifetime + PATIENCE;
         loop {
+            // Orders first: a busy stream must not keep them waiting.
             let event = tokio::select! {
                 biased;
-                event = events.next() => event,
                 () = changed(&mut self.connections) => {
                     end.cause = Cause::Moved;
                     return end;
@@ -343,7 +374,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                     end.cause = Cause::Silent;
                     return end;
                 }
+                event = events.next() => event,
             };
+            end.lived = started.elapsed();
             let Some(event) = event else {
                 let in_time = started.elapsed() + Duration::from_secs(1) >= lifetime;
                 end.cause = if in_time && list.is_none() { Cause::Timeout } else { Cause::Closed };
@@ -417,11 +450,6 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     fn count_restart(&self, cause: &'static str) {
         let ClusterResource { cluster, resource } = self.labels.clone();
         self.cluster.metrics().cluster().watch_restarts.of(&WatchRestart { cluster, resource, cause }).inc();
-    }
-
-    /// Another number for every watch.
-    fn watches(&self) -> u64 {
-        self.store.progress().seen().unwrap_or_default()
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{Applier, Outcome};
+use crate::backoff::process_seed;
 use crate::client::Cluster;
 use crate::clock::Clock;
 use crate::metrics::HoldLabels;
@@ -37,7 +38,7 @@ pub struct Election {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who we are; must differ between processes.
+    /// Who we are. Must differ between processes, also between one and its restart: [`Election::unique`].
     pub identity: String,
     /// How long others wait before they take over.
     pub lease_duration: Duration,
@@ -60,6 +61,11 @@ impl Election {
         }
     }
 
+    /// An identity that no other process has, with a name that people know.
+    pub fn unique(name: &str) -> String {
+        format!("{name}_{:016x}", process_seed())
+    }
+
     /// Says what is wrong with the durations.
     pub fn check(&self) -> Result<(), ElectionError> {
         if self.identity.is_empty() {
@@ -72,7 +78,7 @@ impl Election {
         if self.renew_deadline < self.retry_period * 2 {
             return Err(ElectionError::RetryTooSlow);
         }
-        if self.lease_duration < Duration::from_secs(1) {
+        if self.lease_duration < Duration::from_secs(1) || self.retry_period < Duration::from_millis(100) {
             return Err(ElectionError::TooShort);
         }
         Ok(())
@@ -91,8 +97,10 @@ pub enum ElectionError {
     /// The lead would be lost without a fault.
     #[error("--leader-election-retry-period must be at most half of --leader-election-renew-deadline")]
     RetryTooSlow,
-    /// A Lease counts in seconds.
-    #[error("--leader-election-lease-duration must be at least 1s")]
+    /// A Lease counts in seconds, and nobody should be asked more often than ten times in one.
+    #[error(
+        "--leader-election-lease-duration must be at least 1s, and --leader-election-retry-period at least 100ms"
+    )]
     TooShort,
 }
 
@@ -210,7 +218,10 @@ impl<S: OnSide> Elector<S> {
                 leads = attempt => leads.unwrap_or(None),
             };
             self.draw_conclusion(leads, began);
+            // A lead that runs out is looked at then.
+            let lead = *self.leadership.lead.lock();
             let next = began.0 + self.election.retry_period;
+            let next = lead.map_or(next, |lead| next.min(lead.until));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -223,6 +234,8 @@ impl<S: OnSide> Elector<S> {
     /// `None`: not known, the lead lasts as long as it lasts.
     fn draw_conclusion(&self, leads: Option<bool>, (began, wall_began): (Instant, Timestamp)) {
         match leads {
+            // An answer that comes after a long stop is worth nothing: someone else may lead by now.
+            Some(true) if began + self.election.renew_deadline <= Instant::now() => self.lead(None),
             Some(true) => {
                 let deadline = self.election.renew_deadline;
                 let wall = SignedDuration::try_from(deadline).unwrap_or(SignedDuration::MAX);
@@ -257,20 +270,32 @@ impl<S: OnSide> Elector<S> {
             }
         };
         let Some(hold) = found else {
+            // Deleted under a living leader, who does not know yet.
+            let others =
+                self.observed.as_ref().filter(|(record, _)| !self.is_ours(record) && !record.is_free());
+            if others.is_some_and(|(record, _)| !self.has_expired(record)) {
+                return Some(false);
+            }
             let spec = self.record(None);
             return self
                 .write(Verb::Create { body: json!({"spec": spec}), mark: Mark::default() }, None)
                 .await;
         };
-        let record = read(&hold);
+        let Some(record) = read(&hold) else {
+            tracing::warn!(hold = %self.election.name, "the hold is not understood, and therefore someone else's");
+            return None;
+        };
         self.observe(&record);
-        let holder = record.holder_identity.as_deref().unwrap_or_default();
-        if holder != self.election.identity && !holder.is_empty() && !self.has_expired(&record) {
+        if !self.is_ours(&record) && !record.is_free() && !self.has_expired(&record) {
             return Some(false);
         }
         let body = json!({"spec": self.record(Some(&record))});
         let patch = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
         self.write(patch, Some(&hold)).await
+    }
+
+    fn is_ours(&self, record: &Record) -> bool {
+        record.holder_identity.as_deref() == Some(&self.election.identity)
     }
 
     fn observe(&mut self, record: &Record) {
@@ -289,13 +314,12 @@ impl<S: OnSide> Elector<S> {
     /// Our own record, following another.
     fn record(&self, before: Option<&Record>) -> Value {
         let now = micro_time(self.clock.now());
-        let ours =
-            before.is_some_and(|record| record.holder_identity.as_deref() == Some(&self.election.identity));
+        let ours = before.is_some_and(|record| self.is_ours(record));
         let acquired = before.and_then(|record| record.acquire_time.clone()).filter(|_| ours);
         let transitions = before.and_then(|record| record.lease_transitions).unwrap_or_default();
         json!({
             "holderIdentity": self.election.identity,
-            "leaseDurationSeconds": self.election.lease_duration.as_secs().max(1),
+            "leaseDurationSeconds": self.election.lease_duration.as_secs() + u64::from(self.election.lease_duration.subsec_nanos() > 0),
             "acquireTime": acquired.unwrap_or_else(|| now.clone()),
             "renewTime": now,
             "leaseTransitions": if ours || before.is_none() { transitions } else { transitions + 1 },
@@ -331,7 +355,7 @@ impl<S: OnSide> Elector<S> {
         // Only if it is still ours: the version says so.
         let release = async {
             let Ok(Some(hold)) = self.cluster.get_vital(&kinds::LEASE, &self.key()).await else { return };
-            if read(&hold).holder_identity.as_deref() != Some(&self.election.identity) {
+            if read(&hold).is_none_or(|record| !self.is_ours(&record)) {
                 return;
             }
             let body = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
@@ -355,8 +379,15 @@ impl<S> std::fmt::Debug for Elector<S> {
     }
 }
 
-fn read(hold: &Object) -> Record {
-    hold.field("spec").ok().flatten().unwrap_or_default()
+impl Record {
+    fn is_free(&self) -> bool {
+        self.holder_identity.as_deref().unwrap_or_default().is_empty()
+    }
+}
+
+/// `None`: it is not understood.
+fn read(hold: &Object) -> Option<Record> {
+    hold.field("spec").ok().map(Option::unwrap_or_default)
 }
 
 /// As Kubernetes writes them: six digits, always.

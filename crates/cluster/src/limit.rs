@@ -30,18 +30,28 @@ struct State {
     limit: f64,
     in_flight: usize,
     closed_until: Option<Instant>,
+    /// How often it was halved. What was sent before the last time says nothing about the new limit.
+    halvings: u64,
     waiting: VecDeque<oneshot::Sender<Permit>>,
 }
 
 /// The right to one call; given back when dropped.
 pub(crate) struct Permit {
     limiter: Option<Limiter>,
+    halvings: u64,
 }
 
 impl Limiter {
     pub(crate) fn new(most: usize) -> Self {
         let most = f64::from(u32::try_from(most.max(1)).unwrap_or(u32::MAX));
-        let state = State { most, limit: most, in_flight: 0, closed_until: None, waiting: VecDeque::new() };
+        let state = State {
+            most,
+            limit: most,
+            in_flight: 0,
+            closed_until: None,
+            halvings: 0,
+            waiting: VecDeque::new(),
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -62,14 +72,14 @@ impl Limiter {
             let mut state = self.state.lock();
             if state.waiting.is_empty() && state.has_room() {
                 state.in_flight += 1;
-                return Permit { limiter: Some(self.clone()) };
+                return Permit { limiter: Some(self.clone()), halvings: state.halvings };
             }
             let (sender, turn) = oneshot::channel();
             state.waiting.push_back(sender);
             turn
         };
         // The sender lives in the state that `self` keeps alive; it is only dropped by sending.
-        turn.await.unwrap_or(Permit { limiter: None })
+        turn.await.unwrap_or(Permit { limiter: None, halvings: 0 })
     }
 
     /// The server answered without complaint: one more per round of calls.
@@ -82,14 +92,28 @@ impl Limiter {
         hand_over(freed);
     }
 
-    /// The server refused for load.
-    pub(crate) fn throttled(&self, retry_after: Option<Duration>) {
+    /// The server refused for load. Of many calls that are refused together only the first one counts.
+    pub(crate) fn throttled(&self, permit: Option<&Permit>, retry_after: Option<Duration>) {
         let mut state = self.state.lock();
-        state.limit = (state.limit / 2.0).max(1.0);
+        if permit.is_none_or(|permit| permit.halvings == state.halvings) {
+            state.limit = (state.limit / 2.0).max(1.0);
+            state.halvings += 1;
+        }
         if let Some(pause) = retry_after {
             let until = Instant::now() + pause.min(LONGEST_PAUSE);
             state.closed_until = Some(state.closed_until.map_or(until, |known| known.max(until)));
         }
+    }
+
+    /// Another server is behind it now.
+    pub(crate) fn start_anew(&self) {
+        let freed = {
+            let mut state = self.state.lock();
+            state.limit = state.most;
+            state.closed_until = None;
+            state.admit(self)
+        };
+        hand_over(freed);
     }
 
     /// The limit now, and how many calls are under way.
@@ -117,7 +141,8 @@ impl State {
                 Some(sender) if sender.is_closed() => {}
                 Some(sender) => {
                     self.in_flight += 1;
-                    admitted.push((sender, Permit { limiter: Some(limiter.clone()) }));
+                    let halvings = self.halvings;
+                    admitted.push((sender, Permit { limiter: Some(limiter.clone()), halvings }));
                 }
                 None => break,
             }
@@ -153,16 +178,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_halves_the_limit_and_good_answers_bring_it_back() {
         let limiter = Limiter::new(8);
-        limiter.throttled(None);
+        limiter.throttled(None, None);
         assert_eq!(limiter.load().0, 4);
         for _ in 0..10 {
-            limiter.throttled(None);
+            limiter.throttled(None, None);
         }
         assert_eq!(limiter.load().0, 1, "never below one: someone has to find out that it is over");
         for _ in 0..200 {
             limiter.answered();
         }
         assert_eq!(limiter.load().0, 8, "never above what was configured");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_of_refusals_halves_once() {
+        let limiter = Limiter::new(32);
+        let mut permits = Vec::new();
+        for _ in 0..32 {
+            permits.push(limiter.acquire().await);
+        }
+        for permit in &permits {
+            limiter.throttled(Some(permit), None);
+        }
+        assert_eq!(limiter.load().0, 16);
+        limiter.start_anew();
+        assert_eq!(limiter.load().0, 32);
     }
 
     #[tokio::test(start_paused = true)]
@@ -193,11 +233,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retry_after_closes_the_door_until_then() {
         let limiter = Limiter::new(4);
-        limiter.throttled(Some(Duration::from_secs(7)));
+        limiter.throttled(None, Some(Duration::from_secs(7)));
         let asked = Instant::now();
         drop(limiter.acquire().await);
         assert_eq!(asked.elapsed().as_secs(), 7);
-        limiter.throttled(Some(Duration::from_secs(86_400)));
+        limiter.throttled(None, Some(Duration::from_secs(86_400)));
         let asked = Instant::now();
         drop(limiter.acquire().await);
         assert!(asked.elapsed() <= LONGEST_PAUSE + Duration::from_millis(1));

@@ -29,8 +29,11 @@ struct State {
     list_ended: u64,
     heard_at: Option<Instant>,
     trouble: Option<CallError>,
-    listeners: Vec<Arc<dyn Fn() + Send + Sync>>,
+    listeners: Vec<Listener>,
 }
+
+/// Called each time; one that returns false is forgotten.
+type Listener = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A write of ours that a store has to see before it may be planned on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,11 @@ impl Progress {
         self.state.lock().trouble.clone()
     }
 
+    /// The server lets us watch again, though it has said nothing yet.
+    pub(crate) fn recovered(&self) {
+        self.state.lock().trouble = None;
+    }
+
     pub(crate) fn failed(&self, error: &CallError) {
         self.state.lock().trouble = Some(error.clone());
     }
@@ -81,8 +89,8 @@ impl Progress {
         state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
     }
 
-    /// Calls `listener` each time the store has come further. It must be quick.
-    pub fn listen(&self, listener: impl Fn() + Send + Sync + 'static) {
+    /// Calls `listener` each time the store has come further, until it returns false. It must be quick.
+    pub fn listen(&self, listener: impl Fn() -> bool + Send + Sync + 'static) {
         self.state.lock().listeners.push(Arc::new(listener));
     }
 
@@ -114,8 +122,9 @@ impl Progress {
             state.trouble = None;
             state.listeners.clone()
         };
-        for listener in listeners {
-            listener();
+        let deaf: Vec<_> = listeners.into_iter().filter(|listener| !listener()).collect();
+        if !deaf.is_empty() {
+            self.state.lock().listeners.retain(|known| !deaf.iter().any(|gone| Arc::ptr_eq(known, gone)));
         }
     }
 }

@@ -21,6 +21,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::backoff::{Backoff, process_seed};
 use crate::metrics::{Metrics, Observation, QueueClass, QueueLabels, QueueOutcome};
@@ -100,6 +101,8 @@ struct State<K> {
     /// What is being worked on, and whether it was added again meanwhile.
     active: BTreeMap<K, bool>,
     failures: BTreeMap<K, u32>,
+    /// What a server said about when to come back: it counts more than news.
+    not_before: BTreeMap<K, Instant>,
     sequence: u64,
     closing: bool,
 }
@@ -113,6 +116,7 @@ impl<K> Default for State<K> {
             due: BTreeMap::new(),
             active: BTreeMap::new(),
             failures: BTreeMap::new(),
+            not_before: BTreeMap::new(),
             sequence: 0,
             closing: false,
         }
@@ -157,10 +161,17 @@ impl<K: QueueKey> Queue<K> {
         Self { inner }
     }
 
+    /// A handle that does not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakQueue<K> {
+        WeakQueue(Arc::downgrade(&self.inner))
+    }
+
     /// There is news about a key: it is looked at as soon as it is its turn.
     pub fn add(&self, key: K) {
         let mut state = self.inner.state.lock();
-        if state.failures.get(&key).is_some_and(|failures| *failures >= SUSPECT) {
+        if let Some(not_before) = state.not_before.get(&key).copied().filter(|at| *at > Instant::now()) {
+            state.add_at(key, not_before);
+        } else if state.failures.get(&key).is_some_and(|failures| *failures >= SUSPECT) {
             state.add_at(key, Instant::now() + SUSPECTS_WAIT);
         } else {
             state.forget_delay(&key);
@@ -182,13 +193,19 @@ impl<K: QueueKey> Queue<K> {
 
     /// What made a key fail is known to be mended: its next failure is the first one, and it is looked at now.
     pub fn reset(&self, key: K) {
-        self.inner.state.lock().failures.remove(&key);
+        let mut state = self.inner.state.lock();
+        state.failures.remove(&key);
+        state.not_before.remove(&key);
+        drop(state);
         self.add(key);
     }
 
     /// As [`Queue::reset`] for all keys that fail: the cluster they failed at is back.
     pub fn reset_all(&self) {
-        let failing: Vec<K> = std::mem::take(&mut self.inner.state.lock().failures).into_keys().collect();
+        let mut state = self.inner.state.lock();
+        state.not_before.clear();
+        let failing: Vec<K> = std::mem::take(&mut state.failures).into_keys().collect();
+        drop(state);
         for key in failing {
             self.add(key);
         }
@@ -219,7 +236,6 @@ impl<K: QueueKey> Queue<K> {
         W: Fn(K) -> F,
         F: Future<Output = Verdict>,
     {
-        self.inner.state.lock().closing = false;
         let mut running = FuturesUnordered::new();
         loop {
             while running.len() < at_a_time.max(1)
@@ -232,6 +248,8 @@ impl<K: QueueKey> Queue<K> {
                 (state.closing, state.delayed.keys().next().map(|(at, _)| *at))
             };
             if closing && running.is_empty() {
+                // The next run is another one.
+                self.inner.state.lock().closing = false;
                 return;
             }
             // With no room for another key, only an end of one is of interest.
@@ -240,7 +258,7 @@ impl<K: QueueKey> Queue<K> {
                 biased;
                 Some(()) = running.next() => {}
                 () = self.inner.news.notified() => {}
-                () = sleep_until(wake), if !full => {}
+                () = sleep_until(wake), if !full && !closing => {}
             }
         }
     }
@@ -252,7 +270,9 @@ impl<K: QueueKey> Queue<K> {
     {
         let started = Instant::now();
         let key = held.key.clone();
-        let verdict = AssertUnwindSafe(async { work(key).await }).catch_unwind().await.unwrap_or_else(|_| {
+        let span = tracing::info_span!("look", queue = %self.inner.name, key = ?key);
+        let looking = async { work(key).await }.instrument(span);
+        let verdict = AssertUnwindSafe(looking).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(queue = %self.inner.name, key = ?held.key, "looking at this key panicked; it is tried again");
             Verdict::Failed("panic")
         });
@@ -291,6 +311,7 @@ impl<K: QueueKey> Queue<K> {
     fn put_back(&self, key: &K, verdict: Option<Verdict>) {
         let mut state = self.inner.state.lock();
         let added_meanwhile = state.active.remove(key).unwrap_or(false);
+        state.not_before.remove(key);
         let delay = match verdict {
             // Dropped in the middle of its work.
             None => Some(Duration::ZERO),
@@ -303,7 +324,10 @@ impl<K: QueueKey> Queue<K> {
                 Some(delay)
             }
             Some(Verdict::Failed(_)) => Some(state.next_retry(key, self.inner.retry)),
-            Some(Verdict::NotBefore(_, least)) => Some(state.next_retry(key, self.inner.retry).max(least)),
+            Some(Verdict::NotBefore(_, least)) => {
+                state.not_before.insert(key.clone(), Instant::now() + least);
+                Some(state.next_retry(key, self.inner.retry).max(least))
+            }
             Some(Verdict::Blocked) => None,
         };
         if let Some(delay) = delay {
@@ -312,7 +336,6 @@ impl<K: QueueKey> Queue<K> {
         if added_meanwhile {
             match verdict {
                 Some(Verdict::Failed(_)) => state.add_at(key.clone(), Instant::now() + SUSPECTS_WAIT),
-                // The server's word counts more than news.
                 Some(Verdict::NotBefore(..)) => {}
                 _ => state.add(key.clone()),
             }
@@ -376,7 +399,19 @@ impl<K: QueueKey> State<K> {
     fn next_retry(&mut self, key: &K, retry: Retry) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
-        Backoff { first: retry.first, most: retry.most }.delay(*failures, retry.seed)
+        let failures = *failures;
+        // Another salt each time: those that failed together do not come back together.
+        self.sequence += 1;
+        Backoff { first: retry.first, most: retry.most }.delay(failures, retry.seed ^ self.sequence)
+    }
+}
+
+/// A queue that may be gone.
+pub(crate) struct WeakQueue<K>(Weak<Inner<K>>);
+
+impl<K> WeakQueue<K> {
+    pub(crate) fn upgrade(&self) -> Option<Queue<K>> {
+        Some(Queue { inner: self.0.upgrade()? })
     }
 }
 

@@ -9,12 +9,19 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubeocean_model::action::Action;
+use kubeocean_model::action::{Action, Kind};
+use kubeocean_model::key::OnSide;
+use tokio_util::sync::CancellationToken;
 
-use crate::apply::Applier;
+use crate::apply::{Applier, Outcome};
 use crate::clock::Clock;
 use crate::fence::Fences;
 use crate::queue::{Queue, QueueKey, Verdict};
+use crate::store::{Shape, Store};
+
+/// Timers go by the monotonic clock, plans by the wall. When the one is set, or the machine sleeps, the two part; a
+/// look at least this often brings them together, and costs a plan, which is microseconds.
+const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(30);
 
 /// What should happen for one key.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +57,19 @@ pub struct Reconciler<K> {
 }
 
 impl<K: QueueKey> Reconciler<K> {
+    /// Plans for the keys of `queue`, on no store yet.
+    pub fn new(queue: Queue<K>, applier: Applier, clock: &Clock) -> Self {
+        Self { queue, applier, fences: Fences::new(), clock: clock.clone() }
+    }
+
+    /// Plans are made on this store: keys wait until it has seen what was written for them.
+    #[must_use]
+    pub fn following<S: OnSide, T: Shape>(mut self, kind: Kind, store: &Store<S, T>) -> Self {
+        self.applier = self.applier.following(kind, store);
+        self.fences.open_into(&self.queue, store.progress());
+        self
+    }
+
     /// Runs until the queue is closed. `at_a_time` keys are worked on together.
     pub async fn run(&self, at_a_time: usize, plan: impl Fn(&K, Timestamp) -> Plan) {
         self.queue
@@ -68,16 +88,42 @@ impl<K: QueueKey> Reconciler<K> {
         let now = self.clock.now();
         let Plan { actions, again_at } = plan(key, now);
         for action in &actions {
-            let outcome = self.applier.apply(action).await;
-            self.fences.close(key, self.applier.sightings(action, &outcome));
-            if !outcome.is_done() {
+            let outcome = self.write(key, action).await;
+            if !outcome.fulfils(action) {
                 return outcome.verdict();
             }
         }
         match again_at {
-            Some(at) => Verdict::Again(Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)),
+            Some(at) => {
+                let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+                Verdict::Again(wait.min(LOOK_AT_THE_CLOCK))
+            }
             None => Verdict::Done,
         }
+    }
+
+    /// One write for a key, which closes its fence. For loops that need the outcome, or the answer, of one write for
+    /// the next; they ask [`Fences::is_open`] first.
+    pub async fn write(&self, key: &K, action: &Action) -> Outcome {
+        let before = self.applier.before(action);
+        let outcome = self.applier.apply(action).await;
+        let awaited = before.into_iter().filter_map(|before| before.wait_for(action, &outcome)).collect();
+        self.fences.close(key, awaited);
+        outcome
+    }
+
+    /// As [`Reconciler::run`], until told to stop; what was begun is finished.
+    pub async fn run_until(
+        &self,
+        stop: CancellationToken,
+        at_a_time: usize,
+        plan: impl Fn(&K, Timestamp) -> Plan,
+    ) {
+        let close = async {
+            stop.cancelled().await;
+            self.queue.close();
+        };
+        tokio::join!(self.run(at_a_time, plan), close);
     }
 }
 

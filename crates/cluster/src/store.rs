@@ -77,6 +77,7 @@ pub struct Change<'a, S, T> {
 pub struct Store<S, T> {
     contents: Arc<RwLock<Contents<S, T>>>,
     progress: Progress,
+    namespace: Option<Arc<str>>,
 }
 
 struct Contents<S, T> {
@@ -98,13 +99,17 @@ struct Lookup<S, T> {
 }
 
 impl<S, T: Shape> Store<S, T> {
-    pub(crate) fn new(indexes: &[&Index<T>]) -> Self {
+    pub(crate) fn new(indexes: &[&Index<T>], namespace: Option<&str>) -> Self {
         let indexes = indexes
             .iter()
             .map(|index| Lookup { name: index.name, words: index.words, keys: BTreeMap::new() })
             .collect();
         let contents = Contents { entries: BTreeMap::new(), indexes, round: 0 };
-        Self { contents: Arc::new(RwLock::new(contents)), progress: Progress::default() }
+        Self {
+            contents: Arc::new(RwLock::new(contents)),
+            progress: Progress::default(),
+            namespace: namespace.map(Arc::from),
+        }
     }
 
     /// One object.
@@ -112,8 +117,13 @@ impl<S, T: Shape> Store<S, T> {
         self.contents.read().entries.get(key).map(|marked| Arc::clone(&marked.entry))
     }
 
-    /// The objects found under a word, in the order of their keys. Under an index that the store was not
-    /// given, nothing is found.
+    /// Whether objects of this namespace can be in it.
+    pub(crate) fn covers(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+
+    /// The objects found under a word, in the order of their keys. The index must be one that the informer was
+    /// given ([`Builder::indexed_by`](crate::informer::Builder::indexed_by)).
     pub fn by(&self, index: &Index<T>, word: &str) -> Vec<Arc<Entry<T>>> {
         let contents = self.contents.read();
         contents
@@ -212,6 +222,7 @@ impl<S, T: Shape> Store<S, T> {
 impl<S, T> Contents<S, T> {
     fn keys_by<'a>(&'a self, index: &Index<T>, word: &str) -> impl Iterator<Item = &'a Key<S>> {
         let known = self.indexes.iter().find(|known| known.name == index.name);
+        debug_assert!(known.is_some(), "the store has no index {}: give it to the informer", index.name);
         known.and_then(|known| known.keys.get(word)).into_iter().flatten()
     }
 
@@ -253,7 +264,11 @@ impl<S, T> Lookup<S, T> {
 
 impl<S, T> Clone for Store<S, T> {
     fn clone(&self) -> Self {
-        Self { contents: Arc::clone(&self.contents), progress: self.progress.clone() }
+        Self {
+            contents: Arc::clone(&self.contents),
+            progress: self.progress.clone(),
+            namespace: self.namespace.clone(),
+        }
     }
 }
 
@@ -274,7 +289,7 @@ pub mod bench {
         indexes: &[&Index<T>],
         objects: impl Iterator<Item = &'a str>,
     ) -> Store<S, T> {
-        let store = Store::new(indexes);
+        let store = Store::new(indexes, None);
         for object in objects.filter_map(|text| serde_json::from_str::<Object>(text).ok()) {
             store.put(object, &|_| {});
         }
@@ -307,7 +322,7 @@ mod tests {
 
     impl Watched {
         fn new() -> Self {
-            Self { store: Store::new(&[&BY_NODE]), changes: Mutex::default() }
+            Self { store: Store::new(&[&BY_NODE], None), changes: Mutex::default() }
         }
 
         fn put(&self, object: Object) {
@@ -336,7 +351,12 @@ mod tests {
         watched.store.remove(&Key::new("web", "a"), &|_| {});
         assert!(watched.on("n2").is_empty());
         assert_eq!(watched.store.words(&BY_NODE), ["n1"], "words that nobody is found under are dropped");
-        assert!(watched.store.by(&OTHER, "n1").is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "give it to the informer")]
+    fn an_index_that_nobody_keeps_is_a_mistake_and_not_an_empty_answer() {
+        Watched::new().store.by(&OTHER, "n1");
     }
 
     #[test]

@@ -47,7 +47,12 @@ impl Events {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                return Some(read(&line));
+                match read(&line) {
+                    // One bad object costs itself, not the watch.
+                    Ok(None) => continue,
+                    Ok(Some(event)) => return Some(Ok(event)),
+                    Err(error) => return Some(Err(error)),
+                }
             }
             if self.buffer.len() > LONGEST_LINE {
                 return Some(Err(CallError::Malformed { cause: "an event of more than 32 MiB".to_owned() }));
@@ -58,7 +63,7 @@ impl Events {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                Err(error) => return Some(Err(CallError::unreachable(error))),
+                Err(error) => return Some(Err(CallError::unreachable(&error))),
             }
         }
     }
@@ -82,23 +87,30 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-fn read(line: &[u8]) -> Result<Event, CallError> {
+fn read(line: &[u8]) -> Result<Option<Event>, CallError> {
     let malformed = |error: serde_json::Error| CallError::Malformed { cause: format!("an event: {error}") };
     let Line { kind, object } = serde_json::from_slice(line).map_err(malformed)?;
     let object = object.get();
+    let readable = |object: Result<Object, serde_json::Error>| match object {
+        Ok(object) => Some(object),
+        Err(error) => {
+            tracing::warn!(%error, "an object cannot be read and is left out");
+            None
+        }
+    };
     match kind {
-        "ADDED" | "MODIFIED" => serde_json::from_str(object).map(Event::Put).map_err(malformed),
-        "DELETED" => serde_json::from_str(object).map(Event::Gone).map_err(malformed),
+        "ADDED" | "MODIFIED" => Ok(readable(serde_json::from_str(object)).map(Event::Put)),
+        "DELETED" => Ok(readable(serde_json::from_str(object)).map(Event::Gone)),
         "BOOKMARK" => {
             let object: Object = serde_json::from_str(object).map_err(malformed)?;
-            Ok(Event::Bookmark {
+            Ok(Some(Event::Bookmark {
                 initial_events_end: object.meta.annotations.get(INITIAL_EVENTS_END) == Some("true"),
                 version: object.meta.resource_version,
-            })
+            }))
         }
         "ERROR" => {
             let code = serde_json::from_str::<Status>(object).map_err(malformed)?.code;
-            Ok(Event::Error(Status::read(code, None, object.as_bytes())))
+            Ok(Some(Event::Error(Status::read(code, None, object.as_bytes()))))
         }
         other => Err(CallError::Malformed { cause: format!("an event of type {other}") }),
     }
@@ -130,6 +142,8 @@ mod tests {
         let text = concat!(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"spec":{"x":1}}}"#,
             "\n\n",
+            r#"{"type":"MODIFIED","object":{"metadata":{"name":"poisoned","labels":[]}}}"#,
+            "\n",
             r#"{"type":"DELETED","object":{"metadata":{"name":"b"}}}"#,
             "\n",
             r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,

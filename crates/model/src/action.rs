@@ -173,6 +173,20 @@ impl Action {
         }
     }
 
+    /// What is written to, with its subresource: `pods`, `pods/status`.
+    pub fn resource(&self) -> String {
+        let subresource = match &self.verb {
+            Verb::Patch { subresource, .. } => *subresource,
+            Verb::Post { subresource, .. } => Some(*subresource),
+            Verb::Evict { .. } => Some("eviction"),
+            Verb::Create { .. } | Verb::Delete { .. } => None,
+        };
+        match subresource {
+            Some(subresource) => format!("{}/{subresource}", self.kind.plural),
+            None => self.kind.plural.to_string(),
+        }
+    }
+
     /// Only if the object still is the one with this uid.
     #[must_use]
     pub fn if_uid(mut self, uid: impl Into<String>) -> Self {
@@ -191,7 +205,7 @@ impl Action {
 impl fmt::Display for Action {
     /// As it stands in golden scripts: `delete physical pods web/a if uid=… (the pod has ended)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} ", self.verb.name(), self.side, self.kind.plural)?;
+        write!(f, "{} {} {} ", self.verb.name(), self.side, self.resource())?;
         if !self.namespace.is_empty() {
             write!(f, "{}/", self.namespace)?;
         }
@@ -260,9 +274,7 @@ impl Verb {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
-            Self::Patch { subresource: Some(_), form: PatchForm::Apply { .. }, .. } => "apply-status",
             Self::Patch { form: PatchForm::Apply { .. }, .. } => "apply",
-            Self::Patch { subresource: Some(_), .. } => "patch-status",
             Self::Patch { .. } => "patch",
             Self::Post { .. } => "post",
             Self::Evict { .. } => "evict",

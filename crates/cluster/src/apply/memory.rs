@@ -43,9 +43,15 @@ impl Memory {
         self.0.lock().get(&place).is_some_and(|last| last.body == body && last.version == known)
     }
 
-    pub(super) fn note(&self, action: &Action, outcome: &Outcome) {
-        let (Some((place, body)), Outcome::Done(written)) = (patch(action), outcome) else { return };
-        let Some(version) = written.resource_version.clone() else { return };
+    /// Remembers which version a patch made, or left as it was.
+    pub(super) fn note(&self, action: &Action, outcome: &Outcome, known: Option<&str>) {
+        let Some((place, body)) = patch(action) else { return };
+        let version = match outcome {
+            Outcome::Done(written) => written.resource_version.clone(),
+            Outcome::Unchanged { .. } => known.map(str::to_owned),
+            _ => None,
+        };
+        let Some(version) = version else { return };
         let mut memory = self.0.lock();
         if memory.len() >= MOST {
             memory.clear();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use kubeocean_model::action::{Action, Verb};
 use kubeocean_model::object::Object;
 use serde_json::Value;
 
@@ -15,7 +16,10 @@ pub enum Outcome {
     /// It is written.
     Done(Box<Written>),
     /// It was so already.
-    Unchanged,
+    Unchanged {
+        /// The server said so; else we knew, and nothing was sent.
+        asked: bool,
+    },
     /// A precondition did not hold: what we knew is old. Look again.
     Conflict(String),
     /// There is no such object, or no such namespace.
@@ -42,7 +46,7 @@ pub enum Outcome {
 }
 
 /// What a server answered to a write.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Written {
     /// Uid of the object.
     pub uid: Option<String>,
@@ -52,17 +56,31 @@ pub struct Written {
     pub answer: Value,
 }
 
+impl fmt::Debug for Written {
+    /// Without the answer: it may be a token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uid, resource_version, answer: _ } = self;
+        f.debug_struct("Written").field("uid", uid).field("version", resource_version).finish_non_exhaustive()
+    }
+}
+
 impl Outcome {
     /// Whether the world is now as the action wanted it.
     pub const fn is_done(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::Unchanged | Self::ExistsOurs(_))
+        matches!(self, Self::Done(_) | Self::Unchanged { .. } | Self::ExistsOurs(_))
+    }
+
+    /// Whether the world is now as this action wanted it: what is gone need not be removed.
+    pub const fn fulfils(&self, action: &Action) -> bool {
+        self.is_done()
+            || (matches!(self, Self::Gone) && matches!(action.verb, Verb::Delete { .. } | Verb::Evict { .. }))
     }
 
     /// One word, for metrics and logs.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Done(_) => "done",
-            Self::Unchanged => "unchanged",
+            Self::Unchanged { .. } => "unchanged",
             Self::Conflict(_) => "conflict",
             Self::Gone => "gone",
             Self::ExistsOurs(_) => "exists-ours",
@@ -78,7 +96,7 @@ impl Outcome {
     /// What the queue should do about it, where the planner has no better idea.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::Done(_) | Self::Unchanged | Self::ExistsOurs(_) => Verdict::Done,
+            Self::Done(_) | Self::Unchanged { .. } | Self::ExistsOurs(_) => Verdict::Done,
             Self::Throttled { retry_after: Some(after), .. } => Verdict::NotBefore(self.word(), *after),
             _ => Verdict::Failed(self.word()),
         }
@@ -103,7 +121,11 @@ impl fmt::Display for Outcome {
 
 /// What a failed call means.
 pub(super) fn sort(error: CallError) -> Outcome {
-    let CallError::Refused(status) = error else { return Outcome::Unreachable(error) };
+    let status = match error {
+        CallError::Refused(status) => status,
+        CallError::NotLeading => return Outcome::NotLeading,
+        error => return Outcome::Unreachable(error),
+    };
     match status.code {
         _ if status.is_conflict() => Outcome::Conflict(status.message),
         404 => Outcome::Gone,

@@ -115,9 +115,12 @@ impl<S: OnSide, T: Shape> Builder<S, T> {
     pub fn build(self) -> (Informer<S, T>, Switch) {
         let Self { cluster, kind, scope, indexes, handlers, keep, streaming } = self;
         let (switch, control) = watch::channel(Control::default());
-        let store: Store<S, T> = Store::new(&indexes);
-        let labels =
-            ClusterResource { cluster: Arc::clone(cluster.name()), resource: Arc::from(&*kind.plural) };
+        let store: Store<S, T> = Store::new(&indexes, scope.namespace.as_deref());
+        let resource = match &scope.namespace {
+            Some(namespace) => format!("{} in {namespace}", kind.plural),
+            None => kind.plural.to_string(),
+        };
+        let labels = ClusterResource { cluster: Arc::clone(cluster.name()), resource: resource.into() };
         let progress = store.progress().clone();
         let age = cluster.metrics().cluster().watch_age.observe(labels.clone(), move || {
             progress.heard_at().map(|heard_at| heard_at.elapsed().as_secs_f64())
@@ -136,7 +139,9 @@ impl<S: OnSide, T: Shape> Builder<S, T> {
             control,
             streaming,
             labels,
+            watches: 0,
             failures: 0,
+            listed_over: u64::MAX,
             listed_at: Instant::now(),
             relists: 0,
             salt,

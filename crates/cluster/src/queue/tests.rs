@@ -199,3 +199,49 @@ async fn a_key_that_makes_its_own_news_does_not_spin() {
     queue.reset(Key::Pod(1));
     assert_eq!(queue.sizes().ready, 1, "who knows that it is mended is believed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_closing_queue_waits_for_its_work_and_does_not_spin() {
+    let queue = queue();
+    queue.add(Key::Pod(1));
+    queue.add_after(Key::Pod(2), Duration::from_millis(600));
+    let seen = RefCell::new(Vec::new());
+    let work = |key: Key| {
+        seen.borrow_mut().push(key);
+        async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Verdict::Done
+        }
+    };
+    let close = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        queue.close();
+    };
+    tokio::join!(queue.run(3, work), close);
+    assert_eq!(*seen.borrow(), [Key::Pod(1)]);
+    queue.close();
+    queue.run(3, |_| async { Verdict::Done }).await;
+    assert_eq!(queue.sizes().delayed, 1, "closed before it was run is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_do_not_overrule_a_server_that_asked_for_time() {
+    let queue = queue();
+    queue.add(Key::Pod(1));
+    let verdict = |_: &Key| Verdict::NotBefore("throttled", Duration::from_secs(20));
+    drain(&queue, 1, Duration::from_secs(1), verdict).await;
+    for _ in 0..10 {
+        queue.add(Key::Pod(1));
+        assert!(drain(&queue, 1, Duration::from_secs(1), verdict).await.is_empty());
+    }
+    assert_eq!(drain(&queue, 1, Duration::from_secs(10), |_| Verdict::Done).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_failed_together_do_not_come_back_together() {
+    let queue = queue();
+    (0..100).for_each(|n| queue.add(Key::Pod(n)));
+    drain(&queue, 100, Duration::from_millis(20), |_| Verdict::Failed("unreachable")).await;
+    let early = drain(&queue, 100, Duration::from_millis(55), |_| Verdict::Done).await.len();
+    assert!((20..80).contains(&early), "{early} of 100 came in the first half of the delays");
+}

@@ -11,10 +11,15 @@ use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{Recorder, Severity, Subject};
+use kubeocean_cluster::informer::Informer;
 use kubeocean_cluster::leader::{Election, ElectionError, Elector, Leadership};
 use kubeocean_cluster::metrics::Metrics;
-use kubeocean_model::action::kinds;
-use kubeocean_model::key::Virtual;
+use kubeocean_cluster::queue::{Queue, QueueKey, Retry};
+use kubeocean_cluster::reconcile::{Plan, Reconciler};
+use kubeocean_cluster::store::{Index, Store};
+use kubeocean_model::action::{Action, Verb, kinds};
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::object::Object;
 use kubeocean_testkit::{ApiServer, Options};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -133,6 +138,62 @@ async fn another_clock_on_another_machine_changes_nothing() {
     assert!(first.leadership.holds() && !second.leadership.holds(), "expiry is judged by observation");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_deleted_does_not_make_two_leaders() {
+    let server = ApiServer::new(Options::default());
+    let first = Candidate::start(&server, "first");
+    after(3).await;
+    let second = Candidate::start(&server, "second");
+    after(4).await;
+    for _ in 0..3 {
+        server.call(
+            "someone",
+            "DELETE",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases/hold",
+            None,
+            None,
+        );
+        for _ in 0..300 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!(first.leadership.holds() && second.leadership.holds()), "both lead");
+        }
+    }
+    after(30).await;
+    assert!(first.leadership.holds() != second.leadership.holds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waited_too_long_for_its_turn_is_not_sent() {
+    let server = ApiServer::new(Options::default());
+    let candidate = Candidate::start(&server, "leader");
+    after(3).await;
+    let mut settings = Settings::new("virtual", "test", &Metrics::new("test"));
+    settings.calls_at_a_time = 1;
+    let (service, slow) = (server.service("test"), Arc::new(AtomicBool::new(true)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (mut service, slow) = (service.clone(), Arc::clone(&slow));
+        async move {
+            if slow.swap(false, Ordering::Relaxed) {
+                after(25).await;
+            }
+            service.call(request).await
+        }
+    });
+    let cluster = Cluster::<Virtual>::over(kube::Client::new(service, "default"), settings);
+    let applier = Applier::new("test").virtually(&cluster).while_leading(&candidate.leadership);
+    let (first, second) = (
+        config_map("default", "first", &serde_json::json!({})),
+        config_map("default", "second", &serde_json::json!({})),
+    );
+    let lost = async {
+        after(1).await;
+        candidate.cut.store(true, Ordering::Relaxed);
+    };
+    let (first, second, ()) = tokio::join!(applier.apply(&first), applier.apply(&second), lost);
+    assert_eq!((first.word(), second.word()), ("done", "not-leading"), "the lead was lost while it waited");
+    assert!(server.get("configmaps", "default", "second").is_none());
+}
+
 #[test]
 fn durations_that_do_not_fit_are_refused_with_the_flag() {
     let election = Election::new("default", "hold", "me");
@@ -142,6 +203,7 @@ fn durations_that_do_not_fit_are_refused_with_the_flag() {
             ElectionError::DeadlineTooLong,
         ),
         (Election { retry_period: Duration::from_secs(6), ..election.clone() }, ElectionError::RetryTooSlow),
+        (Election { retry_period: Duration::ZERO, ..election.clone() }, ElectionError::TooShort),
         (Election { identity: String::new(), ..election.clone() }, ElectionError::NoIdentity),
     ];
     assert_eq!(election.check(), Ok(()));
@@ -233,4 +295,147 @@ async fn events_about_nodes_live_in_default_and_long_ones_are_cut() {
     assert_eq!(events[0]["metadata"]["namespace"], "default");
     let message = events[0]["message"].as_str().unwrap();
     assert!(message.len() <= 1024 && message.ends_with("..."));
+}
+
+static ALL: Index<Object> = Index::new("all", |_| vec![String::new()]);
+
+fn names(store: &Store<Virtual, Object>) -> Vec<String> {
+    store.by(&ALL, "").iter().map(|object| object.meta.name.to_string()).collect()
+}
+
+/// Two servers that count differently: what one holds must never be taken for the other's.
+fn two_servers() -> (ApiServer, ApiServer) {
+    let (old, new) = (ApiServer::new(Options::default()), ApiServer::new(Options::default()));
+    let make = |server: &ApiServer, name: &str| {
+        let body = serde_json::json!({"metadata": {"name": name, "labels": {"app": "x"}}});
+        server.call(
+            "test",
+            "POST",
+            "/api/v1/namespaces/default/configmaps",
+            Some("application/json"),
+            Some(body),
+        );
+    };
+    make(&old, "old");
+    for number in 0..20 {
+        make(&new, &format!("new-{number:02}"));
+    }
+    (old, new)
+}
+
+#[tokio::test(start_paused = true)]
+async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
+    for moment in ["watching", "resting", "paused"] {
+        let (old, new) = two_servers();
+        let broken = Arc::new(AtomicBool::new(false));
+        let (service, is_broken) = (old.service("test"), Arc::clone(&broken));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (mut service, is_broken) = (service.clone(), Arc::clone(&is_broken));
+            async move {
+                if is_broken.load(Ordering::Relaxed) {
+                    Err("broken".into())
+                } else {
+                    service.call(request).await
+                }
+            }
+        });
+        let cluster = Cluster::<Virtual>::over(
+            kube::Client::new(service, "default"),
+            Settings::new("virtual", "test", &Metrics::new("test")),
+        );
+        let (informer, switch) =
+            Informer::of(&cluster, kinds::CONFIG_MAP).labels("app").indexed_by(&ALL).build();
+        let store = informer.store();
+        let task = tokio::spawn(informer.run());
+        after(1).await;
+        assert_eq!(names(&store), ["old"], "{moment}");
+        match moment {
+            "resting" => {
+                broken.store(true, Ordering::Relaxed);
+                old.drop_watches();
+                after(60).await;
+            }
+            "paused" => switch.pause(),
+            _ => {}
+        }
+        after(1).await;
+        cluster.replace_over(new.client("test"));
+        after(1).await;
+        switch.resume();
+        after(2).await;
+        assert_eq!(names(&store).len(), 20, "{moment}: {:?}", names(&store));
+        task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_that_a_proxy_ends_is_no_trouble() {
+    let server = ApiServer::new(Options { bookmark_every: Duration::from_secs(3600), ..Options::default() });
+    let cluster = Cluster::<Virtual>::over(
+        server.client("test"),
+        Settings::new("virtual", "test", &Metrics::new("test")),
+    );
+    let (informer, _switch) =
+        Informer::of(&cluster, kinds::CONFIG_MAP).labels("app").indexed_by(&ALL).build();
+    let store = informer.store();
+    let task = tokio::spawn(informer.run());
+    let mut blind = 0;
+    for _ in 0..600 {
+        after(1).await;
+        blind += u32::from(store.progress().trouble().is_some());
+    }
+    assert_eq!(blind, 0);
+    for _ in 0..20 {
+        after(30).await;
+        server.drop_watches();
+        after(1).await;
+        blind += u32::from(store.progress().trouble().is_some());
+    }
+    assert!(
+        blind <= 2,
+        "without an event in all that time, {blind} of 20 times it was still in trouble a second later"
+    );
+    task.abort();
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Only;
+
+impl QueueKey for Only {}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_pod_is_looked_at_again_when_it_is_seen_to_end() {
+    let server = ApiServer::new(Options::default());
+    let metrics = Metrics::new("test");
+    let cluster = Cluster::<Virtual>::over(server.client("test"), Settings::new("virtual", "test", &metrics));
+    let pod = serde_json::json!({"metadata": {"name": "a", "finalizers": ["example.com/ours"]},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    let (code, _) =
+        server.call("test", "POST", "/api/v1/namespaces/default/pods", Some("application/json"), Some(pod));
+    assert_eq!(code, 201);
+    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).build();
+    let store = informer.store();
+    let task = tokio::spawn(informer.run());
+    store.progress().synced().await;
+    let queue = Queue::new("test", Retry::default(), &metrics);
+    let clock = Clock::simulated(server.now());
+    let reconciler = Reconciler::new(queue.clone(), Applier::new("test").virtually(&cluster), &clock)
+        .following(kinds::POD, &store);
+    let looks = parking_lot::Mutex::new(Vec::new());
+    queue.add(Only);
+    let plan = |_: &Only, _| {
+        let pod = store.get(&Key::new("default", "a"));
+        let deleting = pod.as_ref().is_some_and(|pod| pod.meta.is_deleting());
+        looks.lock().push(deleting);
+        let evict = Action::new(
+            kinds::POD,
+            &Key::<Virtual>::new("default", "a"),
+            Verb::Evict { grace: Some(30) },
+            "the test",
+        );
+        if deleting { Plan::rest() } else { Plan::of(vec![evict]) }
+    };
+    drop(tokio::time::timeout(Duration::from_secs(5), reconciler.run(1, plan)).await);
+    assert_eq!(*looks.lock(), [false, true], "not again before it was seen, and not only when it is gone");
+    task.abort();
 }
