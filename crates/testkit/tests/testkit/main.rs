@@ -6,5 +6,7 @@ mod client;
 mod determinism;
 mod mirror;
 mod parity;
+mod poller;
 mod sample;
 mod scenario;
+mod toys;

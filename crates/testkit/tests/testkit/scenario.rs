@@ -186,8 +186,9 @@ impl Scene {
         let within = if self.restored.lock().is_some() { REST_AFTER_RESTORE } else { REST_WITHIN };
         let oracle = &self.world.oracle;
         if oracle.rest(within, || self.at_rest()).await {
-            // What came late comes now: a watch that is dead, a key that failed for long.
-            tokio::time::sleep(Duration::from_secs(600)).await;
+            // The servers are at rest; the controller may not know it yet: a watch is dead, a key failed for
+            // long, a store remembers what a restored etcd forgot.
+            tokio::time::sleep(within).await;
             oracle.stays_at_rest(Duration::from_secs(600), &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
         }
     }
@@ -284,14 +285,26 @@ pub(crate) async fn full_chaos(world: World, controller: Controller) -> Scene {
     scene
 }
 
-/// As [`full_chaos`], with a network of these faults.
-pub(crate) async fn storm(scene: &Scene, controller: Controller) {
+async fn storm(scene: &Scene, controller: Controller) {
     let restarts = Arc::new(Notify::new());
+    let troubles = scene.troubles(&restarts);
+    under(scene, controller, troubles, &restarts).await;
+}
+
+/// A user who never pauses, and nothing else.
+pub(crate) async fn busy_user(scene: &Scene, controller: Controller) {
+    let server = scene.virt.server.clone();
+    let user = Trouble::new(&scene.world)
+        .every(Duration::from_millis(500))
+        .deed("the user", move |random| user(&server, random.random()));
+    under(scene, controller, user, &Notify::new()).await;
+}
+
+async fn under(scene: &Scene, controller: Controller, troubles: Trouble, restarts: &Notify) {
     for (namespace, name) in [("web", "a"), ("web", "b"), ("db", "a")] {
         let body = json!({"metadata": {"name": name, "labels": {"mirror": "yes"}}, "data": {"a": "0"}});
         scene.virt.server.call("user", "POST", &PATH.replace("{namespace}", namespace), None, Some(body));
     }
-    let troubles = scene.troubles(&restarts);
     let living = async {
         loop {
             tokio::select! {
