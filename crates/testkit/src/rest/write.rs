@@ -375,7 +375,7 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
         JSON_PATCH => patch::json(&mut object, &patch).map_err(|problem| match problem {
             patch::Wrong::Malformed(message) => Failure::bad_request(format!("error decoding patch: {message}")),
             // The server knows why, and does not tell.
-            patch::Wrong::Failed(_) => Failure::new(422, "Invalid", "the server rejected our request due to an error in our request").bare(),
+            patch::Wrong::Failed => Failure::new(422, "Invalid", "the server rejected our request due to an error in our request").bare(),
         })?,
         MERGE_PATCH => {
             if !patch.is_object() {
