@@ -2,5 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+#[path = "../../../api/tests/api/cases.rs"]
+#[rustfmt::skip] // a table: one case, one line
+mod cases;
 mod client;
 mod parity;
+#[path = "../../../api/tests/api/runner.rs"]
+mod runner;
+mod verdicts;
