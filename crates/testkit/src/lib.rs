@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: anything of Kubeocean but its definitions, and anything that ships.
 
+mod bootstrap;
 mod clock;
 mod controllers;
 mod discovery;

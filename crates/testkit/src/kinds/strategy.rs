@@ -275,7 +275,8 @@ pub(crate) fn deleted(state: &mut State, call: &Call<'_>, object: &Shared) {
     }
 }
 
-fn install(state: &mut State, definition: &Value) {
+/// Serves what a definition defines.
+pub(crate) fn install(state: &mut State, definition: &Value) {
     if let Some(kind) = crd::kind(definition) {
         state.kinds.insert(kind);
     }

@@ -9,4 +9,5 @@ mod client;
 mod parity;
 #[path = "../../../api/tests/api/runner.rs"]
 mod runner;
+mod speed;
 mod verdicts;
