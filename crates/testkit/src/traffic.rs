@@ -52,7 +52,8 @@ pub struct Counts {
 impl Traffic {
     /// Nothing was asked yet.
     pub fn of(actor: impl Into<Arc<str>>, oracle: &Oracle) -> Self {
-        let state = State { counts: Counts::default(), second: Instant::now(), in_second: 0, too_many: false };
+        let state =
+            State { counts: Counts::default(), second: Instant::now(), in_second: 0, too_many: false };
         Self { actor: actor.into(), state: Arc::new(Mutex::new(state)), oracle: oracle.clone() }
     }
 
@@ -199,6 +200,9 @@ where
 
 impl std::fmt::Debug for Traffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Traffic").field("actor", &self.actor).field("counts", &self.counts()).finish_non_exhaustive()
+        f.debug_struct("Traffic")
+            .field("actor", &self.actor)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{LONGEST_LABEL, Nasty};
 
-const ZONES: &[&str] = &["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia", "Africa/Casablanca"];
+const ZONES: &[&str] =
+    &["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia", "Africa/Casablanca"];
 const DAYS: &[&str] = &["Mon", "tuesday", "WED", "thu", "Friday", "sAt", "sunday"];
 const RESOURCES: &[&str] = &["cpu", "memory", "pods", "storage", "nvidia.com/gpu", "example.com/a-b_c.d"];
 
@@ -12,7 +13,7 @@ impl Nasty {
     /// A binding whose every field is at some limit.
     pub fn binding(&mut self) -> Value {
         let name = self.short_name();
-        let id_length = [1, 24][self.below(2)];
+        let id_length = self.one_of(&[1, 24]);
         let mut spec = json!({
             "clusterID": self.label_name(id_length),
             "secretRef": {"name": self.name(), "namespace": self.short_name()},
@@ -43,13 +44,13 @@ impl Nasty {
         let windows: Vec<Value> = (0..self.below(5)).map(|_| self.window()).collect();
         let count = self.below(RESOURCES.len());
         let limits: Vec<Value> = RESOURCES[..count].iter().map(|resource| self.limit(resource)).collect();
-        let grace = [0, 1, 300, i64::MAX][self.below(4)];
+        let grace = self.one_of(&[0, 1, 300, i64::MAX]);
         let mut spec = json!({
             "cluster": binding, "timeWindows": windows, "resourceLimits": limits, "forceReclaim": self.coin(),
             "gracefulReclaimPeriodSeconds": grace,
         });
         if self.coin() {
-            spec["timeZone"] = ZONES[self.below(ZONES.len())].into();
+            spec["timeZone"] = self.one_of(ZONES).into();
         }
         if self.coin() {
             spec["nodeSelector"] = self.node_selector();
@@ -61,16 +62,21 @@ impl Nasty {
     }
 
     fn window(&mut self) -> Value {
-        let (start, end) =
-            [("00:00", "24:00"), ("22:00", "06:00"), ("23:59", "00:00"), ("02:30", "02:31"), ("00:00", "00:01")][self.below(5)];
-        let days: Vec<Value> = (0..self.below(8)).map(|_| DAYS[self.below(DAYS.len())].into()).collect();
+        let (start, end) = self.one_of(&[
+            ("00:00", "24:00"),
+            ("22:00", "06:00"),
+            ("23:59", "00:00"),
+            ("02:30", "02:31"),
+            ("00:00", "00:01"),
+        ]);
+        let days: Vec<Value> = (0..self.below(8)).map(|_| self.one_of(DAYS).into()).collect();
         json!({"start": start, "end": end, "days": days})
     }
 
     fn limit(&mut self, resource: &str) -> Value {
         match self.below(3) {
             0 => json!({"resource": resource, "quantity": self.memory()}),
-            1 => json!({"resource": resource, "percent": [0, 1, 99, 100][self.below(4)]}),
+            1 => json!({"resource": resource, "percent": self.one_of(&[0, 1, 99, 100])}),
             _ => json!({"resource": resource, "quantity": self.below(100), "percent": self.below(101)}),
         }
     }

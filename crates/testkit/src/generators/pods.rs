@@ -10,8 +10,9 @@ impl Nasty {
         let name = self.name();
         let meta = self.metadata(&name, Some(namespace));
         let volumes = self.volumes();
-        let count = [1, 2, 20][self.below(3)];
-        let containers: Vec<Value> = (0..count).map(|at| self.container(&format!("c{at}"), &volumes)).collect();
+        let count = self.one_of(&[1, 2, 20]);
+        let containers: Vec<Value> =
+            (0..count).map(|at| self.container(&format!("c{at}"), &volumes)).collect();
         let mut spec = json!({"containers": containers, "volumes": volumes});
         let init: Vec<Value> = (0..self.below(4))
             .map(|at| {
@@ -42,13 +43,16 @@ impl Nasty {
 
     fn container(&mut self, name: &str, volumes: &[Value]) -> Value {
         let (cpu, memory) = (self.cpu(), self.memory());
+        let by_digest = format!("registry.example:5000/a/b@sha256:{:064}", 0);
         let mut container = json!({
-            "name": name, "image": ["busybox", "registry.example:5000/a/b@sha256:0000000000000000000000000000000000000000000000000000000000000000"][self.below(2)],
-            "env": self.environment(),
+            "name": name, "image": if self.coin() { "busybox".to_owned() } else { by_digest }, "env": self.environment(),
         });
         match self.below(3) {
             0 => {}
-            1 => container["resources"] = json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}),
+            1 => {
+                let both = json!({"cpu": cpu, "memory": memory});
+                container["resources"] = json!({"requests": both, "limits": both});
+            }
             _ => container["resources"] = json!({"limits": {"memory": memory, "nvidia.com/gpu": "2"}}),
         }
         if self.below(3) == 0 {
@@ -104,7 +108,7 @@ impl Nasty {
             json!({"nfs": {"server": "nfs.example", "path": "/x"}}),
             json!({"image": {"reference": "registry.example/data:1", "pullPolicy": "IfNotPresent"}}),
         ];
-        let count = [0, 2, 6][self.below(3)];
+        let count = self.one_of(&[0, 2, 6]);
         (0..count)
             .map(|at| {
                 let mut volume: Map<String, Value> =
@@ -127,11 +131,11 @@ impl Nasty {
             ]);
         }
         if self.coin() {
-            let length = [1, LONGEST_LABEL][self.below(2)];
+            let length = self.one_of(&[1, LONGEST_LABEL]);
             spec["nodeName"] = self.label_name(length).into();
         }
-        spec["terminationGracePeriodSeconds"] = [0, 1, 30, 86_400][self.below(4)].into();
-        spec["restartPolicy"] = ["Always", "OnFailure", "Never"][self.below(3)].into();
+        spec["terminationGracePeriodSeconds"] = self.one_of(&[0, 1, 30, 86_400]).into();
+        spec["restartPolicy"] = self.one_of(&["Always", "OnFailure", "Never"]).into();
     }
 
     fn networking(&mut self, spec: &mut Value) {
@@ -139,7 +143,8 @@ impl Nasty {
             0 => {
                 spec["hostAliases"] = json!([{"ip": "10.0.0.1", "hostnames": ["a", "b.c"]}]);
                 spec["dnsPolicy"] = "None".into();
-                spec["dnsConfig"] = json!({"nameservers": ["10.0.0.2"], "searches": ["a.b"], "options": [{"name": "ndots"}]});
+                spec["dnsConfig"] =
+                    json!({"nameservers": ["10.0.0.2"], "searches": ["a.b"], "options": [{"name": "ndots"}]});
             }
             1 => {
                 spec["hostname"] = self.label_name(LONGEST_LABEL).into();

@@ -77,7 +77,12 @@ impl Poller {
         })
     }
 
-    async fn look(&self, virt: &kube::Client, phys: &kube::Client, known: &Mutex<BTreeMap<String, Value>>) -> Option<()> {
+    async fn look(
+        &self,
+        virt: &kube::Client,
+        phys: &kube::Client,
+        known: &Mutex<BTreeMap<String, Value>>,
+    ) -> Option<()> {
         let originals: Vec<Value> = if self.watches {
             known.lock().values().cloned().collect()
         } else {
@@ -97,7 +102,9 @@ impl Poller {
         for original in originals {
             match there.iter().find(|copy| serves(copy, original)) {
                 None => self.write(phys, &(self.create)(original)).await,
-                Some(copy) if copy["data"] != original["data"] => self.write(phys, &repair(original, copy)).await,
+                Some(copy) if copy["data"] != original["data"] => {
+                    self.write(phys, &repair(original, copy)).await
+                }
                 Some(_) => {}
             }
         }
@@ -132,7 +139,10 @@ fn repair(original: &Value, copy: &Value) -> Write {
 }
 
 pub(crate) fn path(copy: &Value) -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{}", copy["metadata"]["name"].as_str().unwrap_or_default())
+    format!(
+        "/api/v1/namespaces/{NAMESPACE}/configmaps/{}",
+        copy["metadata"]["name"].as_str().unwrap_or_default()
+    )
 }
 
 fn items(list: Value) -> Vec<Value> {
@@ -141,8 +151,12 @@ fn items(list: Value) -> Vec<Value> {
 
 async fn ask(client: &kube::Client, method: &str, path: &str, body: Option<&Value>) -> Option<Value> {
     let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string().into_bytes()));
-    let request =
-        Request::builder().method(method).uri(path).header("content-type", "application/json").body(body).unwrap();
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .body(body)
+        .unwrap();
     let answer = async {
         let response = client.send(request).await.ok()?;
         let is_good = response.status().is_success();
@@ -180,7 +194,10 @@ async fn watch(virt: &kube::Client, known: &Mutex<BTreeMap<String, Value>>) {
                         "DELETED" => drop(known.lock().remove(&place(object))),
                         _ => continue,
                     }
-                    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut version);
+                    object["metadata"]["resourceVersion"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .clone_into(&mut version);
                 }
             }
         };

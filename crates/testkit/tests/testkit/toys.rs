@@ -25,14 +25,15 @@ use crate::scenario::{Controller, NOT_YET, ONE_COPY, ONLY_OURS, Scene, busy_user
 const WITHIN: u64 = 60;
 
 fn under_full_chaos(controller: Controller) -> Report {
-    explore(Seeds::first(WITHIN), |world| async move {
+    explore(&Seeds::first(WITHIN), |world| async move {
         full_chaos(world, controller).await;
     })
 }
 
 #[track_caller]
 fn is_caught(report: &Report, rule: &'static str) {
-    let (seed, violation) = report.broken(rule).unwrap_or_else(|| panic!("{report}, {:?} broken", report.rules()));
+    let (seed, violation) =
+        report.broken(rule).unwrap_or_else(|| panic!("{report}, {:?} broken", report.rules()));
     println!("caught by seed {seed}: {}: {}", violation.invariant, violation.what);
 }
 
@@ -58,7 +59,10 @@ fn deleting_without_a_uid_is_caught() {
 fn deleting_what_a_stale_list_does_not_show_is_caught() {
     const STALE: &str = "/api/v1/configmaps?labelSelector=mirror%3Dyes&resourceVersion=0";
     assert!(STALE.starts_with(ORIGINALS));
-    is_caught(&under_full_chaos(|wiring| Poller { originals: STALE, ..Poller::default() }.run(wiring)), NOT_YET);
+    is_caught(
+        &under_full_chaos(|wiring| Poller { originals: STALE, ..Poller::default() }.run(wiring)),
+        NOT_YET,
+    );
 }
 
 #[test]
@@ -77,12 +81,18 @@ fn creating_again_after_a_lost_answer_is_caught() {
 
 #[test]
 fn ignoring_that_a_version_expired_is_caught() {
-    is_caught(&under_full_chaos(|wiring| Poller { watches: true, ..Poller::default() }.run(wiring)), LIVENESS);
+    is_caught(
+        &under_full_chaos(|wiring| Poller { watches: true, ..Poller::default() }.run(wiring)),
+        LIVENESS,
+    );
 }
 
 #[test]
 fn asking_without_end_is_caught() {
-    is_caught(&under_full_chaos(|wiring| Poller { pause: Duration::ZERO, ..Poller::default() }.run(wiring)), HOT_LOOP);
+    is_caught(
+        &under_full_chaos(|wiring| Poller { pause: Duration::ZERO, ..Poller::default() }.run(wiring)),
+        HOT_LOOP,
+    );
 }
 
 #[test]
@@ -132,7 +142,7 @@ fn numbered(stores: &Stores, key: &Key<Virtual>) -> Plan {
 fn planning_on_what_the_store_has_not_seen_yet_is_caught() {
     let late = || Profile { event_late: 1.0, latest: Duration::from_secs(5), ..Profile::calm() };
     let under_late_events = |controller: Controller| {
-        explore(Seeds::first(WITHIN), move |world| async move {
+        explore(&Seeds::first(WITHIN), move |world| async move {
             let scene = Scene::new(&world, |_| late());
             busy_user(&scene, controller).await;
         })
@@ -144,7 +154,8 @@ fn planning_on_what_the_store_has_not_seen_yet_is_caught() {
 
 #[test]
 fn a_stamp_is_what_the_toys_take_it_for() {
-    let (_, path, body) = poller::create(&json!({"metadata": {"namespace": "web", "name": "a", "uid": "u-1"}}));
+    let (_, path, body) =
+        poller::create(&json!({"metadata": {"namespace": "web", "name": "a", "uid": "u-1"}}));
     assert_eq!((path.as_str(), &body["metadata"]["labels"][BY]), (COPIES, &json!(ACTOR)));
     assert_eq!(body["metadata"]["annotations"], json!({OF: "web/a", UID: "u-1"}));
     assert!(COPIES.contains(NAMESPACE));
