@@ -271,7 +271,7 @@ pub fn enumerate(scenario: impl Fn(Crash) -> Result<Ending, String> + Sync) -> R
     let crash = Crash::never();
     let reference = scenario(crash.clone())?;
     let points = points(crash.writes());
-    let differences = crate::simulation::on_all_cores(points.clone(), |point| {
+    let differences = crate::simulation::on_all_cores(&points, |point| {
         let crash = Crash::at(*point);
         let lines = match scenario(crash.clone()) {
             Ok(_) if !crash.has_happened() => vec!["the crash never came".to_owned()],
@@ -286,6 +286,9 @@ pub fn enumerate(scenario: impl Fn(Crash) -> Result<Ending, String> + Sync) -> R
 
 impl fmt::Debug for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crash").field("point", &self.point).field("writes", &self.writes()).finish_non_exhaustive()
+        f.debug_struct("Crash")
+            .field("point", &self.point)
+            .field("writes", &self.writes())
+            .finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! Deliberately absent: anything of Kubeocean but its definitions, and anything that ships.
 
+mod bootstrap;
 pub mod chaos;
 mod clock;
 mod controllers;

@@ -125,12 +125,18 @@ impl Oracle {
         let after = traffic.counts();
         let writes = after.writes - before.writes;
         if writes > 0 {
-            self.report(QUIET, format!("{} wrote {writes} times in {} idle s", traffic.actor(), time.as_secs()));
+            self.report(
+                QUIET,
+                format!("{} wrote {writes} times in {} idle s", traffic.actor(), time.as_secs()),
+            );
         }
         let (asked, most) = (after.requests - before.requests, requests_a_minute * time.as_secs() / 60);
         if asked > most {
             let actor = traffic.actor();
-            self.report(HOT_LOOP, format!("{actor} asked {asked} times in {} idle s, at most {most} are fine", time.as_secs()));
+            self.report(
+                HOT_LOOP,
+                format!("{actor} asked {asked} times in {} idle s, at most {most} are fine", time.as_secs()),
+            );
         }
         if let Err(what) = at_rest() {
             self.report(LIVENESS, format!("was at rest, and no more: {what}"));
@@ -167,18 +173,18 @@ fn told(server: &str, commit: &Commit) -> String {
     match (old, new) {
         (Some(old), Some(new)) => {
             let mut paths = BTreeSet::new();
-            differences(old, new, String::new(), &mut paths);
+            differences(old, new, "", &mut paths);
             for path in paths {
                 line.push_str("\n                ");
                 line.push_str(&path);
             }
         }
         (Some(one), None) | (None, Some(one)) => {
-            line.push_str(&format!(" uid={}", one["metadata"]["uid"].as_str().unwrap_or_default()));
-            for map in ["labels", "annotations"] {
-                if !one["metadata"][map].is_null() {
-                    line.push_str(&format!(" {map}={}", one["metadata"][map]));
-                }
+            let meta = &one["metadata"];
+            line.push_str(" uid=");
+            line.push_str(meta["uid"].as_str().unwrap_or_default());
+            for map in ["labels", "annotations"].into_iter().filter(|map| !meta[*map].is_null()) {
+                line.extend([" ", map, "=", &meta[map].to_string()]);
             }
         }
         (None, None) => {}
@@ -186,7 +192,7 @@ fn told(server: &str, commit: &Commit) -> String {
     line
 }
 
-fn differences(old: &Value, new: &Value, path: String, paths: &mut BTreeSet<String>) {
+fn differences(old: &Value, new: &Value, path: &str, paths: &mut BTreeSet<String>) {
     if old == new || path.ends_with(".resourceVersion") || path.ends_with(".managedFields") {
         return;
     }
@@ -194,7 +200,7 @@ fn differences(old: &Value, new: &Value, path: String, paths: &mut BTreeSet<Stri
         (Value::Object(before), Value::Object(after)) => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             for key in keys {
-                differences(&old[key.as_str()], &new[key.as_str()], format!("{path}.{key}"), paths);
+                differences(&old[key.as_str()], &new[key.as_str()], &format!("{path}.{key}"), paths);
             }
         }
         _ => {

@@ -11,9 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, ReentrantMutex};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::bootstrap;
 use crate::clock::Clock;
 use crate::kinds::{Kinds, catalog};
 use crate::rest::request::{Query, Request};
@@ -189,33 +190,7 @@ impl ApiServer {
             turn: ReentrantMutex::default(),
             changed: watch::Sender::new(0),
         }));
-        for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            server.call(
-                BOOTSTRAP,
-                "POST",
-                "/api/v1/namespaces",
-                None,
-                Some(json!({"metadata": {"name": namespace}})),
-            );
-        }
-        for (name, value) in
-            [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
-        {
-            let class = json!({"metadata": {"name": name}, "value": value, "description": "Used for system critical pods."});
-            server.call(BOOTSTRAP, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", None, Some(class));
-        }
-        if with_crds {
-            for crd in kubeocean_api::crd::crds() {
-                let crd = serde_json::to_value(crd).unwrap_or_default();
-                server.call(
-                    BOOTSTRAP,
-                    "POST",
-                    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-                    None,
-                    Some(crd),
-                );
-            }
-        }
+        bootstrap::fill(&server, with_crds);
         server
     }
 
@@ -395,6 +370,3 @@ impl ApiServer {
         *place = hooks;
     }
 }
-
-/// Who makes what is there from the start.
-pub(crate) const BOOTSTRAP: &str = "kube-apiserver";

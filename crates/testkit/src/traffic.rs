@@ -34,6 +34,8 @@ struct State {
     counts: Counts,
     second: Instant,
     in_second: u64,
+    /// Once seen, never answered again.
+    too_many: bool,
 }
 
 /// How much was asked.
@@ -50,7 +52,8 @@ pub struct Counts {
 impl Traffic {
     /// Nothing was asked yet.
     pub fn of(actor: impl Into<Arc<str>>, oracle: &Oracle) -> Self {
-        let state = State { counts: Counts::default(), second: Instant::now(), in_second: 0 };
+        let state =
+            State { counts: Counts::default(), second: Instant::now(), in_second: 0, too_many: false };
         Self { actor: actor.into(), state: Arc::new(Mutex::new(state)), oracle: oracle.clone() }
     }
 
@@ -85,7 +88,8 @@ impl Traffic {
             state.in_second = 0;
         }
         state.in_second += 1;
-        let too_many = state.in_second > MOST_A_SECOND;
+        state.too_many |= state.in_second > MOST_A_SECOND;
+        let too_many = state.too_many;
         drop(state);
         let (actor, line) = (Arc::clone(&self.actor), asked.clone());
         self.oracle.story().tell(move || format!("> {actor}: {line}"));
@@ -196,6 +200,9 @@ where
 
 impl std::fmt::Debug for Traffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Traffic").field("actor", &self.actor).field("counts", &self.counts()).finish_non_exhaustive()
+        f.debug_struct("Traffic")
+            .field("actor", &self.actor)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
     }
 }

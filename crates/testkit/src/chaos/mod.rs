@@ -368,8 +368,9 @@ impl Chaos {
         self.pass(&mut fate.rng).await?;
         wait(fate.before).await;
         self.pass(&mut fate.rng).await?;
+        let retry_after = fate.rng.random_range(1..=3);
         let refusal = |code: u16| {
-            let response = asked.refusal(code, u64::from(code % 3) + 1);
+            let response = asked.refusal(code, retry_after);
             response.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync())
         };
         match &fate.harm {
@@ -436,3 +437,6 @@ impl std::fmt::Debug for Chaos {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

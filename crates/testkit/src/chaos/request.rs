@@ -100,7 +100,7 @@ impl Asked {
     /// What the server would say with that code.
     pub(crate) fn refusal(&self, code: u16, retry_after: u64) -> Response<Bytes> {
         let reason = match code {
-            409 if self.want == Want::Create && retry_after % 2 == 0 => "AlreadyExists",
+            409 if self.want == Want::Create && retry_after.is_multiple_of(2) => "AlreadyExists",
             409 => "Conflict",
             410 => "Expired",
             422 => "Invalid",

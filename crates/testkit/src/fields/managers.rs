@@ -3,6 +3,7 @@
 //! Deliberately absent: the annotation of `kubectl apply` without `--server-side`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -43,22 +44,13 @@ pub(crate) struct Scope<'a> {
 }
 
 /// Fields that belong to the server.
-fn strip(set: &Set) -> Set {
-    set.difference(&Set::of(&[
-        "apiVersion",
-        "kind",
-        "metadata",
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.creationTimestamp",
-        "metadata.selfLink",
-        "metadata.uid",
-        "metadata.clusterName",
-        "metadata.generation",
-        "metadata.managedFields",
-        "metadata.resourceVersion",
-    ]))
-}
+static OF_THE_SERVER: LazyLock<Set> = LazyLock::new(|| {
+    Set::of(&[
+        "apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace", "metadata.creationTimestamp",
+        "metadata.selfLink", "metadata.uid", "metadata.clusterName", "metadata.generation",
+        "metadata.managedFields", "metadata.resourceVersion",
+    ])
+});
 
 fn read(object: &Value) -> Managed {
     let mut managed = Managed::new();
@@ -131,10 +123,22 @@ fn is_reset(object: &Value) -> bool {
     }
 }
 
-/// Notes that `scope.manager` made `new` out of `live`. `reset` tells that the request asked for no owners.
+/// Notes that `scope.manager` made `new` out of `live`.
 pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
     let empty = crate::schema::decode::empty(scope.ty);
     let base = live.unwrap_or(&empty);
+    let comparison = typed::compare(scope.ty, base, new).without(scope.ignored);
+    let given = new["metadata"].get("managedFields");
+    if let Some(live) = live
+        && comparison.is_same()
+        && (given.is_none() || given == live["metadata"].get("managedFields"))
+    {
+        // Nothing was written, so nobody owns more or less than before.
+        if let Some(entries) = live["metadata"].get("managedFields") {
+            new["metadata"]["managedFields"] = entries.clone();
+        }
+        return;
+    }
     let mut managed = if !scope.subresource.is_empty() {
         read(base)
     } else if is_reset(new) {
@@ -147,18 +151,6 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
     if managed.is_empty() && live.is_some() {
         return;
     }
-    for owned in managed.values_mut() {
-        owned.fields = owned.fields.reconciled(Some(scope.ty));
-    }
-    let mut bare;
-    let base = if base["metadata"].get("managedFields").is_some() {
-        bare = base.clone();
-        drop_entries(&mut bare);
-        &bare
-    } else {
-        base
-    };
-    let comparison = typed::compare(scope.ty, base, new).without(scope.ignored);
     if comparison.is_same() {
         return write(new, &managed);
     }
@@ -167,7 +159,7 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
         owned.fields = owned.fields.difference(&taken).difference(&comparison.removed);
     }
     managed.retain(|_, owned| !owned.fields.is_empty());
-    let fields = strip(&taken);
+    let fields = taken.difference(&OF_THE_SERVER);
     if !fields.is_empty() {
         let manager = Manager {
             operation: "Update",
@@ -245,17 +237,13 @@ pub(crate) fn apply(
 ) -> Result<Value, Refusal> {
     typed::check(Some(scope.ty), applied, "").map_err(Refusal::Malformed)?;
     let empty = crate::schema::decode::empty(scope.ty);
-    let mut base = live.unwrap_or(&empty).clone();
-    let mut managed = read(&base);
-    drop_entries(&mut base);
+    let base = live.unwrap_or(&empty);
+    let mut managed = read(base);
     if managed.is_empty() && live.is_some() {
         let before = Scope { manager: "before-first-apply", subresource: scope.subresource, ..*scope };
         let mut seen = base.clone();
         update(None, &mut seen, &before);
         managed = read(&seen);
-    }
-    for owned in managed.values_mut() {
-        owned.fields = owned.fields.reconciled(Some(scope.ty));
     }
     let manager = Manager {
         operation: "Apply",
@@ -263,7 +251,7 @@ pub(crate) fn apply(
         version: String::new(),
         subresource: scope.subresource.into(),
     };
-    let merged = typed::merge(Some(scope.ty), Some(&base), Some(applied)).unwrap_or_else(|| json!({}));
+    let merged = typed::merge(Some(scope.ty), Some(base), Some(applied)).unwrap_or_else(|| json!({}));
     let last = managed.get(&manager).map(|owned| owned.fields.clone());
     let fields = typed::field_set(scope.ty, applied).without_trees(scope.ignored);
     managed
@@ -272,7 +260,7 @@ pub(crate) fn apply(
         Some(last) if !last.is_empty() => prune(scope.ty, merged, &last, &managed),
         _ => merged,
     };
-    let comparison = typed::compare(scope.ty, &base, &result).without(scope.ignored);
+    let comparison = typed::compare(scope.ty, base, &result).without(scope.ignored);
     let taken = comparison.modified.union(&comparison.added);
     let mut conflicts = Vec::new();
     for (other, owned) in managed.iter_mut().filter(|(other, _)| **other != manager) {
@@ -287,7 +275,7 @@ pub(crate) fn apply(
         return Err(conflict(conflicts));
     }
     if let Some(owned) = managed.get_mut(&manager) {
-        owned.fields = strip(&owned.fields);
+        owned.fields = owned.fields.difference(&OF_THE_SERVER);
     }
     managed.retain(|_, owned| !owned.fields.is_empty());
     let mut result = result;

@@ -3,7 +3,8 @@
 //! A path element is kept in the very form that `managedFields` shows (`f:name`, `k:{…}`, `v:…`), so a
 //! set and its JSON are the same tree.
 //!
-//! Deliberately absent: schema versions. Every kind here has one.
+//! Deliberately absent: schema versions and schema changes. Every kind here has one version, whose lists and
+//! maps do not become atomic later.
 
 pub(crate) mod managers;
 pub(crate) mod typed;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Shape, Type};
+use crate::schema::Type;
 
 /// A set of field paths.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -130,30 +131,6 @@ impl Set {
             };
             let member = child.member || (is_field && !child.below.is_empty());
             out.insert(element.clone(), Child { member, below: child.below.with_named_fields(below_type) });
-        }
-        Self(out)
-    }
-
-    /// What the type calls atomic is owned as a whole, whatever the set said.
-    pub(crate) fn reconciled(&self, ty: Option<Type<'_>>) -> Self {
-        let mut out = BTreeMap::new();
-        for (element, child) in &self.0 {
-            let below_type = match element.strip_prefix("f:") {
-                Some(name) => ty.and_then(|ty| ty.child(name)),
-                None => ty.and_then(Type::item),
-            };
-            let atomic = below_type.is_some_and(|ty| {
-                matches!(
-                    &ty.node().shape,
-                    Shape::Struct { atomic: true, .. } | Shape::Map { atomic: true, .. }
-                )
-            });
-            let child = if atomic {
-                Child { member: true, below: Self::default() }
-            } else {
-                Child { member: child.member, below: child.below.reconciled(below_type) }
-            };
-            out.insert(element.clone(), child);
         }
         Self(out)
     }

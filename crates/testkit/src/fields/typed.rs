@@ -206,16 +206,19 @@ fn differ(
         _ if is_empty(old) && is_empty(new) => return leaf(out, path),
         View::Fields(ty) => {
             let none = Map::new();
-            let (left, right) = (
-                old.and_then(Value::as_object).unwrap_or(&none),
-                new.and_then(Value::as_object).unwrap_or(&none),
-            );
-            for (name, value) in left {
+            let (left, right) = (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
+            // Who owns what is nobody's.
+            let at_metadata = matches!(path.as_slice(), [one] if one == "f:metadata");
+            let counts = |name: &str| !(at_metadata && name == "managedFields");
+            for (name, value) in left.iter().filter(|(name, _)| counts(name)) {
+                if right.get(name) == Some(value) {
+                    continue;
+                }
                 path.push(format!("f:{name}"));
                 differ(ty.child(name), Some(value), right.get(name), path, out);
                 path.pop();
             }
-            for (name, value) in right.iter().filter(|(name, _)| !left.contains_key(*name)) {
+            for (name, value) in right.iter().filter(|(name, _)| counts(name) && !left.contains_key(*name)) {
                 path.push(format!("f:{name}"));
                 differ(ty.child(name), None, Some(value), path, out);
                 path.pop();

@@ -200,8 +200,8 @@ pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
     for (index, finalizer) in finalizers(object).into_iter().enumerate() {
         let problems = key_problems(finalizer);
         let path = format!("metadata.finalizers[{index}]");
-        causes.extend(problems.iter().map(|problem| Cause::invalid(path.clone(), &finalizer.into(), problem)));
-        if problems.is_empty() && !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
+        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.finalizers", &finalizer.into(), problem)));
+        if !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
             causes.push(Cause::invalid(path, &finalizer.into(), "name is neither a standard finalizer name nor is it fully qualified"));
         }
     }

@@ -71,11 +71,59 @@ pub(crate) fn prepare_status(old: &Value, object: &mut Value) {
             condition["observedGeneration"] = generation.clone();
         }
     }
-    if status.is_object()
-        && let Some(map) = status.as_object_mut()
-    {
+    if let Some(map) = status.as_object_mut() {
         map.retain(|_, value| !value.is_null());
     }
+}
+
+/// Metadata that only the main endpoint writes.
+fn restore_metadata(old: &Value, object: &mut Value) {
+    for key in ["deletionTimestamp", "labels", "annotations", "finalizers", "ownerReferences"] {
+        metadata::set(object, key, old["metadata"].get(key).cloned());
+    }
+}
+
+/// This endpoint takes ephemeral containers, and nothing else.
+pub(crate) fn prepare_ephemeral(old: &Value, object: &mut Value) {
+    let containers = object["spec"].get("ephemeralContainers").cloned();
+    object["spec"] = old["spec"].clone();
+    object["status"] = old["status"].clone();
+    if let Some(containers) = containers {
+        object["spec"]["ephemeralContainers"] = containers;
+    }
+    restore_metadata(old, object);
+}
+
+/// This endpoint takes the resources of containers, and nothing else.
+pub(crate) fn prepare_resize(old: &Value, object: &mut Value) {
+    let mut spec = old["spec"].clone();
+    for list in ["containers", "initContainers"] {
+        let wanted = object["spec"][list].as_array().cloned().unwrap_or_default();
+        let names = |list: &Value| list.as_array().into_iter().flatten().map(|one| one["name"].clone()).collect::<Vec<_>>();
+        if names(&spec[list]) != names(&object["spec"][list]) {
+            // Refused later.
+            return;
+        }
+        for (container, wanted) in super::defaults::each(&mut spec, list).zip(&wanted) {
+            for key in ["resources", "resizePolicy"] {
+                if let Some(value) = wanted.get(key) {
+                    container[key] = value.clone();
+                }
+            }
+        }
+    }
+    object["spec"] = spec;
+    object["status"] = old["status"].clone();
+    restore_metadata(old, object);
+}
+
+/// What is wrong with a resize.
+pub(crate) fn resize_causes(old: &Value, new: &Value) -> Vec<Cause> {
+    let class = |pod: &Value| quality_of_service(&pod["spec"]);
+    if class(old) == class(new) {
+        return Vec::new();
+    }
+    vec![Cause::invalid("spec", &new["status"]["qosClass"], "Pod QOS Class may not change as a result of resizing")]
 }
 
 const IMMUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

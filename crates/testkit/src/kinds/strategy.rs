@@ -156,6 +156,8 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
         put_back(object, "status");
     }
     match kind.kind.as_str() {
+        "Pod" if call.place.subresource == "ephemeralcontainers" => pods::prepare_ephemeral(old, object),
+        "Pod" if call.place.subresource == "resize" => pods::prepare_resize(old, object),
         "Namespace" if call.place.subresource.is_empty() => {
             object["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
         }
@@ -296,7 +298,8 @@ pub(crate) fn deleted(state: &mut State, call: &Call<'_>, object: &Shared) {
     }
 }
 
-fn install(state: &mut State, definition: &Value) {
+/// Serves what a definition defines.
+pub(crate) fn install(state: &mut State, definition: &Value) {
     if let Some(kind) = crd::kind(definition) {
         state.kinds.insert(kind);
     }

@@ -31,14 +31,18 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     // The server looks twice: for all objects, and for the kind.
     causes.extend_from_within(..);
     if let Some(schema) = &kind.custom {
+        // And at what is new a third time.
+        causes.extend(metadata::causes(kind, new));
         causes.extend(crd::validate(schema, Some(old), new));
         return causes;
     }
-    if call.place.subresource.is_empty() && (!kind.is("Pod") || old["spec"] != new["spec"]) {
+    let with_spec = matches!(call.place.subresource.as_str(), "" | "resize" | "ephemeralcontainers");
+    if with_spec && (!kind.is("Pod") || old["spec"] != new["spec"]) {
         causes.extend(of_kind(kind, new));
     }
     match kind.kind.as_str() {
         "Pod" if call.place.subresource.is_empty() => causes.extend(pods::update_causes(old, new)),
+        "Pod" if call.place.subresource == "resize" => causes.extend(pods::resize_causes(old, new)),
         "ConfigMap" | "Secret" => immutable_content(kind, old, new, &mut causes),
         "Service" => {
             let address =

@@ -30,7 +30,7 @@ pub(crate) enum Wrong {
     /// It is no JSON patch.
     Malformed(String),
     /// It does not fit the object.
-    Failed(String),
+    Failed,
 }
 
 /// RFC 6902.
@@ -59,7 +59,7 @@ pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Wrong> {
             },
             other => Err(format!("Unexpected kind: {other}")),
         };
-        done.map_err(Wrong::Failed)?;
+        done.map_err(|_| Wrong::Failed)?;
     }
     Ok(())
 }

@@ -199,7 +199,7 @@ pub(crate) fn note_server(kind: &Kind, subresource: &str, old: &Value, object: &
     let Some(ty) = kind.ty() else { return };
     let version = kind.api_version();
     let ignored = if subresource == "status" { &kind.ignored_by_status } else { &kind.ignored };
-    managers::update(Some(old), object, &Scope { ty, api_version: &version, subresource, ignored, manager: crate::server::BOOTSTRAP, now });
+    managers::update(Some(old), object, &Scope { ty, api_version: &version, subresource, ignored, manager: crate::bootstrap::ACTOR, now });
 }
 
 /// Notes who sent an object that is answered and not kept.
@@ -407,28 +407,12 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
         return apply(state, call, old, patch, &now);
     }
     let old = old.ok_or_else(|| call.not_found())?;
-    let mut object = (*old.value).clone();
-    match content_type {
-        JSON_PATCH => patch::json(&mut object, &patch).map_err(|problem| match problem {
-            patch::Wrong::Malformed(message) => Failure::bad_request(format!("error decoding patch: {message}")),
-            // The server knows why, and does not tell.
-            patch::Wrong::Failed(_) => Failure::new(422, "Invalid", "the server rejected our request due to an error in our request").bare(),
-        })?,
-        MERGE_PATCH => {
-            if !patch.is_object() {
-                return Err(Failure::bad_request(
-                    "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
-                ));
-            }
-            patch::merge(&mut object, &patch);
-        }
-        _ => strategic::merge(kind.ty(), &mut object, &patch).map_err(Failure::bad_request)?,
-    }
-    let patched = object.to_string();
+    let mut object = patched(call, content_type, &old.value, &patch)?;
     let mut unknown = Vec::new();
     let invalid = |problem: &str| {
-        let cause = Cause::invalid("patch", &Value::String(patched.clone()), problem);
-        Failure::invalid_as("", "", "", &[cause])
+        // Patched again, because it was changed since.
+        let text = patched(call, content_type, &old.value, &patch).map(|object| object.to_string()).unwrap_or_default();
+        Failure::invalid_as("", "", "", &[Cause::invalid("patch", &Value::String(text), problem)])
     };
     let identity = (object["kind"].clone(), object["apiVersion"].clone());
     if identity != (kind.kind.as_str().into(), kind.api_version().into()) {
@@ -439,6 +423,24 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
         return Err(invalid(&format!("strict decoding error: {}", unknown.join(", "))));
     }
     finish_patch(state, call, &old, object, &now).map(|object| (200, object))
+}
+
+/// An object with a patch on it.
+fn patched(call: &Call<'_>, content_type: &str, old: &Value, patch: &Value) -> Result<Value> {
+    let mut object = old.clone();
+    match content_type {
+        JSON_PATCH => patch::json(&mut object, patch).map_err(|problem| match problem {
+            patch::Wrong::Malformed(message) => Failure::bad_request(format!("error decoding patch: {message}")),
+            // The server knows why, and does not tell.
+            patch::Wrong::Failed => Failure::new(422, "Invalid", "the server rejected our request due to an error in our request").bare(),
+        })?,
+        MERGE_PATCH if !patch.is_object() => {
+            return Err(Failure::bad_request("error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"));
+        }
+        MERGE_PATCH => patch::merge(&mut object, patch),
+        _ => strategic::merge(call.kind.ty(), &mut object, patch).map_err(Failure::bad_request)?,
+    }
+    Ok(object)
 }
 
 fn wrong_identity(object: &Value) -> Failure {

@@ -3,7 +3,7 @@
 //! Deliberately absent: conversion, webhooks, several versions, and whether a definition is a good one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -35,16 +35,24 @@ pub(crate) struct Rules {
     rules: Vec<Rule>,
 }
 
-/// Schemas by their text: thousands of servers are made, of few definitions.
-static COMPILED: LazyLock<Mutex<BTreeMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
+/// Schemas that were seen before: thousands of servers are made, of few definitions.
+static COMPILED: Mutex<Vec<(Value, Arc<Schema>)>> = Mutex::new(Vec::new());
+
+fn compiled(source: &Value) -> Arc<Schema> {
+    let known = COMPILED.lock().iter().find(|(known, _)| known == source).map(|(_, schema)| schema.clone());
+    known.unwrap_or_else(|| {
+        let schema = Arc::new(compile(source));
+        COMPILED.lock().push((source.clone(), schema.clone()));
+        schema
+    })
+}
 
 /// What a definition adds to what is served.
 pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let version = spec["versions"].as_array()?.iter().find(|version| version["served"] == true)?;
     let source = &version["schema"]["openAPIV3Schema"];
-    let schema =
-        COMPILED.lock().entry(source.to_string()).or_insert_with(|| Arc::new(compile(source))).clone();
+    let schema = compiled(source);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let names = &spec["names"];
     let with_status = version["subresources"].get("status").is_some();
@@ -109,14 +117,10 @@ fn add(schema: &mut Schema, source: &Value) -> u32 {
                     };
                     (name.clone(), field)
                 });
-                Shape::Struct { fields: fields.collect(), atomic, open: preserve }
+                Shape::Struct { fields: fields.collect(), always: Vec::new(), atomic, open: preserve }
             }
             (None, values @ Value::Object(_)) => Shape::Map { values: add(schema, values), atomic },
-            (None, _) => Shape::Struct {
-                fields: BTreeMap::new(),
-                atomic,
-                open: preserve || source["additionalProperties"] == true,
-            },
+            (None, _) => Shape::Struct { fields: BTreeMap::new(), always: Vec::new(), atomic, open: preserve || source["additionalProperties"] == true },
         },
         Some("array") => {
             let items = add(schema, &source["items"]);

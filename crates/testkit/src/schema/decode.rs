@@ -79,7 +79,7 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
             }
             Ok(())
         }
-        Shape::Struct { fields, open, .. } => {
+        Shape::Struct { fields, open, always, .. } => {
             let Value::Object(map) = value else {
                 if value.is_null() {
                     *value = json!({});
@@ -87,54 +87,68 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
                 }
                 return Err(mismatch(value, &format!("v1.{}", node.name), notes, owner));
             };
-            if !open {
-                map.retain(|key, _| {
-                    let known = fields.contains_key(key);
-                    if !known {
-                        let dot = if notes.path.is_empty() { "" } else { "." };
-                        notes.unknown.push(format!("unknown field \"{}{dot}{key}\"", notes.path));
-                    }
-                    known
-                });
-            }
-            for (name, field) in fields {
-                let child = ty.at(field.node);
-                match map.get_mut(name) {
-                    Some(value) => {
-                        if !value.is_null() {
-                            let length = enter(notes, name);
-                            walk(child, value, notes, &node.name)?;
-                            leave(notes, length);
-                        }
-                        // An empty list of owners of fields asks for none of them.
-                        let reset = name == "managedFields" && value.is_array();
-                        if value.is_null() && !field.keep || !field.pointer && !field.keep && !reset && is_zero(child, value) {
-                            map.remove(name);
-                        } else if field.keep && !field.pointer && value.is_null() {
-                            *value = empty(child);
-                        }
-                    }
-                    None if field.keep && !field.pointer => {
-                        let mut value = empty(child);
-                        if value.is_object() {
-                            walk(child, &mut value, notes, &node.name)?;
-                        }
-                        map.insert(name.clone(), value);
-                    }
-                    None if field.keep => {
-                        map.insert(name.clone(), Value::Null);
-                    }
-                    None => {}
+            let mut problem = None;
+            map.retain(|name, value| {
+                if problem.is_some() {
+                    return true;
                 }
-                if let Some(default) = &field.default
-                    && map.get(name).is_none_or(|value| !field.pointer && is_zero(child, value))
+                let Some(field) = fields.get(name) else {
+                    if !open {
+                        let dot = if notes.path.is_empty() { "" } else { "." };
+                        notes.unknown.push(format!("unknown field \"{}{dot}{name}\"", notes.path));
+                    }
+                    return *open;
+                };
+                match present(ty.at(field.node), field, name, value, notes, &node.name) {
+                    Ok(stays) => stays,
+                    Err(message) => {
+                        problem = Some(message);
+                        true
+                    }
+                }
+            });
+            if let Some(problem) = problem {
+                return Err(problem);
+            }
+            for name in always {
+                if let Some(field) = fields.get(name)
+                    && !map.contains_key(name)
                 {
-                    map.insert(name.clone(), default.clone());
+                    let child = ty.at(field.node);
+                    let mut value = match &field.default {
+                        Some(default) => default.clone(),
+                        None if field.pointer => Value::Null,
+                        None => empty(child),
+                    };
+                    if value.is_object() {
+                        walk(child, &mut value, notes, &node.name)?;
+                    }
+                    map.insert(name.clone(), value);
                 }
             }
             Ok(())
         }
     }
+}
+
+/// Decodes a field that is there; whether it stays.
+fn present(ty: Type<'_>, field: &super::Field, name: &str, value: &mut Value, notes: &mut Notes, owner: &str) -> Result<bool, String> {
+    if !value.is_null() {
+        let length = enter(notes, name);
+        walk(ty, value, notes, owner)?;
+        leave(notes, length);
+    }
+    // An empty list of owners of fields asks for none of them.
+    let reset = name == "managedFields" && value.is_array();
+    let empty_here = value.is_null() || !field.pointer && !reset && is_zero(ty, value);
+    if empty_here && let Some(default) = &field.default {
+        *value = default.clone();
+    } else if empty_here && !field.keep {
+        return Ok(false);
+    } else if value.is_null() && !field.pointer {
+        *value = empty(ty);
+    }
+    Ok(true)
 }
 
 /// Empty lists and maps that are always written become null on their way through etcd.
@@ -209,10 +223,9 @@ pub(crate) fn empty(ty: Type<'_>) -> Value {
             Scalar::Quantity => "0".into(),
             Scalar::Time | Scalar::MicroTime | Scalar::Bytes => Value::Null,
         },
-        Shape::Struct { fields, .. } => {
-            let kept = fields.iter().filter(|(_, field)| field.keep);
-            let of =
-                |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
+        Shape::Struct { fields, always, .. } => {
+            let kept = always.iter().filter_map(|name| fields.get_key_value(name)).filter(|(_, field)| field.keep);
+            let of = |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
             Value::Object(kept.map(|(name, field)| (name.clone(), of(field))).collect::<Map<_, _>>())
         }
     }

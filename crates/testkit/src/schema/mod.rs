@@ -43,21 +43,10 @@ pub(crate) enum Shape {
     #[default]
     Any,
     Scalar(Scalar),
-    Struct {
-        fields: BTreeMap<String, Field>,
-        atomic: bool,
-        open: bool,
-    },
-    Map {
-        values: u32,
-        atomic: bool,
-    },
-    List {
-        items: u32,
-        kind: ListKind,
-        merge_key: Option<String>,
-        merge: bool,
-    },
+    /// `always` names the fields that appear where they are missing.
+    Struct { fields: BTreeMap<String, Field>, always: Vec<String>, atomic: bool, open: bool },
+    Map { values: u32, atomic: bool },
+    List { items: u32, kind: ListKind, merge_key: Option<String>, merge: bool },
 }
 
 /// A leaf.
@@ -162,9 +151,10 @@ impl Schema {
         let id = self.add(Node::default());
         self.named.insert(name.to_owned(), id);
         if let Some(source) = FILE.types.get(name) {
-            let fields =
-                source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
-            let shape = Shape::Struct { fields, atomic: source.atomic, open: false };
+            let fields = source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
+            let appears = |field: &FileField| field.keep || field.default.is_some();
+            let always = source.fields.iter().filter(|(_, field)| appears(field)).map(|(key, _)| key.clone()).collect();
+            let shape = Shape::Struct { fields, always, atomic: source.atomic, open: false };
             let name = name.rsplit('.').next().unwrap_or(name).to_owned();
             self.set(id, Node { shape, name, rules: None });
         }
@@ -215,8 +205,8 @@ impl Schema {
                 }
                 // The same struct, atomic at this place only.
                 match &self.nodes[id as usize] {
-                    Node { shape: Shape::Struct { fields, .. }, .. } => {
-                        Shape::Struct { fields: fields.clone(), atomic: true, open: false }
+                    Node { shape: Shape::Struct { fields, always, .. }, .. } => {
+                        Shape::Struct { fields: fields.clone(), always: always.clone(), atomic: true, open: false }
                     }
                     _ => return id,
                 }

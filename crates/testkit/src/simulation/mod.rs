@@ -61,21 +61,21 @@ impl World {
     /// Random numbers for a purpose: what one purpose draws does not move those of another.
     pub fn random(&self, purpose: &str) -> ChaCha8Rng {
         // FNV-1a: the hasher of the standard library promises no result.
-        let salt = purpose
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let salt = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         ChaCha8Rng::seed_from_u64(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ salt)
     }
 
     /// A cluster, without Kubeocean's definitions.
     pub fn site(&self, name: &'static str, profile: Profile) -> Site {
-        self.site_with(name, profile, Options { with_crds: false, ..Options::default() })
+        self.site_with(name, profile, &Options { with_crds: false, ..Options::default() })
     }
 
     /// A cluster with these options; its seed is the world's.
-    pub fn site_with(&self, name: &'static str, profile: Profile, options: Options) -> Site {
+    pub fn site_with(&self, name: &'static str, profile: Profile, options: &Options) -> Site {
         let mut random = self.random(name);
-        let server = ApiServer::new(Options { seed: random.random(), ..options });
+        let server = ApiServer::new(Options { seed: random.random(), ..options.clone() });
         let chaos = Chaos::new(name, random.random(), profile, &self.story);
         self.oracle.follow(name, &server);
         Site { name, server, chaos }
@@ -97,6 +97,10 @@ impl Site {
 /// Runs a scenario in a world of its own, under paused time.
 ///
 /// Time goes on by itself to the next timer whenever nothing else is left to do.
+///
+/// # Panics
+///
+/// If inside a runtime already: a world is a whole thread's.
 pub fn run<T, F: Future<Output = T>>(seed: u64, scenario: impl FnOnce(World) -> F) -> (T, Vec<Violation>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     #[expect(clippy::expect_used, reason = "without I/O there is nothing that could fail")]

@@ -96,7 +96,8 @@ pub struct Report {
 impl Report {
     /// The first seed that broke this rule, and how.
     pub fn broken(&self, invariant: &str) -> Option<(u64, &Violation)> {
-        let mut all = self.failures.iter().flat_map(|failure| failure.violations.iter().map(|v| (failure.seed, v)));
+        let mut all =
+            self.failures.iter().flat_map(|failure| failure.violations.iter().map(|v| (failure.seed, v)));
         all.find(|(_, violation)| violation.invariant == invariant)
     }
 
@@ -108,10 +109,10 @@ impl Report {
 }
 
 /// Runs a scenario with each seed, on all cores, and says what came of it.
-pub fn explore<F: Future<Output = ()>>(seeds: Seeds, scenario: impl Fn(World) -> F + Sync) -> Report {
+pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -> F + Sync) -> Report {
     let began = Instant::now();
     let failed = AtomicUsize::new(0);
-    let results = on_all_cores(seeds.0, |seed| {
+    let results = on_all_cores(&seeds.0, |seed| {
         if failed.load(Ordering::Relaxed) >= ENOUGH {
             return None;
         }
@@ -137,11 +138,16 @@ pub fn explore<F: Future<Output = ()>>(seeds: Seeds, scenario: impl Fn(World) ->
 /// # Panics
 ///
 /// With the command that replays the first failed seed, and its story.
-pub fn hunt<F: Future<Output = ()>>(test: Test, seeds: Seeds, scenario: impl Fn(World) -> F + Sync) -> Report {
+pub fn hunt<F: Future<Output = ()>>(
+    test: Test,
+    seeds: &Seeds,
+    scenario: impl Fn(World) -> F + Sync,
+) -> Report {
     let report = explore(seeds, scenario);
     if let Some(failure) = report.failures.first() {
         let count = report.failures.len();
-        let others: Vec<String> = report.failures.iter().skip(1).map(|other| other.seed.to_string()).collect();
+        let others: Vec<String> =
+            report.failures.iter().skip(1).map(|other| other.seed.to_string()).collect();
         assert!(
             report.failures.is_empty(),
             "{count} of {} seeds failed (others: {})\n{failure}\nreplay:\n  {}\n",
@@ -174,7 +180,7 @@ impl fmt::Display for Report {
 }
 
 /// Does the same to each item, on all cores; the results are in the order of the items.
-pub fn on_all_cores<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(items.len()));
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);

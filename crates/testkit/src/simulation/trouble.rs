@@ -121,7 +121,13 @@ impl Trouble {
 
     /// Someone does mischief to an object of this kind, picked by seed.
     #[must_use]
-    pub fn foreign_hands(self, site: &Site, kind: &'static str, path: &'static str, what: &'static [Mischief]) -> Self {
+    pub fn foreign_hands(
+        self,
+        site: &Site,
+        kind: &'static str,
+        path: &'static str,
+        what: &'static [Mischief],
+    ) -> Self {
         let server = site.server.clone();
         self.deed("foreign hands", move |random| {
             let objects = server.list(kind, None);
@@ -169,7 +175,9 @@ impl Mischief {
         let text = |field: &str| meta[field].as_str().unwrap_or_default();
         let collection = path.replace("{namespace}", text("namespace"));
         let place = format!("{collection}/{}", text("name"));
-        let patch = |body: Value| call("PATCH", &place, MERGE_PATCH, Some(body));
+        let change = |body: Value| {
+            call("PATCH", &place, MERGE_PATCH, Some(body));
+        };
         let again = |labels: &Value, annotations: &Value| {
             call("DELETE", &place, None, None);
             let mut copy = object.clone();
@@ -179,11 +187,13 @@ impl Mischief {
             call("POST", &collection, None, Some(copy));
         };
         match self {
-            Self::Delete => drop(call("DELETE", &place, None, None)),
-            Self::StripLabels => drop(patch(json!({"metadata": {"labels": null}}))),
-            Self::StripAnnotations => drop(patch(json!({"metadata": {"annotations": null}}))),
-            Self::Scribble => drop(patch(json!({"metadata": {"annotations": {"scribble": draw.to_string()}}}))),
-            Self::ChangeData => drop(patch(json!({"data": {"a": draw.to_string(), "more": "of it"}}))),
+            Self::Delete => {
+                call("DELETE", &place, None, None);
+            }
+            Self::StripLabels => change(json!({"metadata": {"labels": null}})),
+            Self::StripAnnotations => change(json!({"metadata": {"annotations": null}})),
+            Self::Scribble => change(json!({"metadata": {"annotations": {"scribble": draw.to_string()}}})),
+            Self::ChangeData => change(json!({"data": {"a": draw.to_string(), "more": "of it"}})),
             Self::Recreate => again(&meta["labels"], &meta["annotations"]),
             Self::Usurp => again(&json!({"usurper": "yes"}), &Value::Null),
         }

@@ -2,9 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+#[path = "../../../api/tests/api/cases.rs"]
+#[rustfmt::skip] // a table: one case, one line
+mod cases;
 mod client;
 mod determinism;
 mod mirror;
 mod parity;
+mod poller;
+#[path = "../../../api/tests/api/runner.rs"]
+mod runner;
 mod sample;
 mod scenario;
+mod speed;
+mod toys;
+mod verdicts;

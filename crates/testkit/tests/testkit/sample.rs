@@ -9,7 +9,7 @@ use crate::scenario::{full_chaos, steps};
 
 #[test]
 fn a_thousand_seeds_of_chaos_leave_the_mirror_right() {
-    let report = hunt(test!(), seeds(1_000), |world| async move {
+    let report = hunt(test!(), &seeds(1_000), |world| async move {
         full_chaos(world, mirror).await;
     });
     println!("mirror under full chaos: {report}");

@@ -79,8 +79,10 @@ impl Scene {
             let Some((_, uid)) = commit.new.as_deref().and_then(stamp) else { return Ok(()) };
             let live = copies.list_at(commit.revision, "configmaps", Some(NAMESPACE));
             let live = live.iter().filter(|copy| copy["metadata"]["deletionTimestamp"].is_null());
-            let names: Vec<String> =
-                live.filter(|copy| stamp(copy).is_some_and(|(_, other)| other == uid)).map(|copy| place(copy)).collect();
+            let names: Vec<String> = live
+                .filter(|copy| stamp(copy).is_some_and(|(_, other)| other == uid))
+                .map(|copy| place(copy))
+                .collect();
             if names.len() > 1 { Err(format!("{uid} has {}", names.join(" and "))) } else { Ok(()) }
         });
         oracle.always("P", &phys, ONLY_OURS, |commit| match &commit.old {
@@ -132,7 +134,8 @@ impl Scene {
     /// Starts a life of the controller.
     pub(crate) fn start(&self, controller: Controller, life: Option<&CrashLayer>) -> Running {
         let metrics = Metrics::new(ACTOR);
-        let settings = |name: &str| Settings { seed: self.world.seed, ..Settings::new(name, ACTOR, &metrics) };
+        let settings =
+            |name: &str| Settings { seed: self.world.seed, ..Settings::new(name, ACTOR, &metrics) };
         let virt = Cluster::over(self.virt.client(&self.traffic, life), settings("virtual"));
         let phys = Cluster::over(self.phys.client(&self.traffic, life), settings("physical"));
         *self.clusters.lock() = Some((virt.clone(), phys.clone()));
@@ -148,7 +151,8 @@ impl Scene {
 
     /// What is wrong with P at rest.
     pub(crate) fn at_rest(&self) -> Result<(), String> {
-        let line = |place: String, uid: &str, object: &Value| (place, uid.to_owned(), object["data"].to_string());
+        let line =
+            |place: String, uid: &str, object: &Value| (place, uid.to_owned(), object["data"].to_string());
         let wanted: BTreeSet<_> = self
             .virt
             .server
@@ -186,15 +190,19 @@ impl Scene {
         let within = if self.restored.lock().is_some() { REST_AFTER_RESTORE } else { REST_WITHIN };
         let oracle = &self.world.oracle;
         if oracle.rest(within, || self.at_rest()).await {
-            // What came late comes now: a watch that is dead, a key that failed for long.
-            tokio::time::sleep(Duration::from_secs(600)).await;
-            oracle.stays_at_rest(Duration::from_secs(600), &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
+            // The servers are at rest; the controller may not know it yet: a watch is dead, a key failed for
+            // long, a store remembers what a restored etcd forgot.
+            tokio::time::sleep(within).await;
+            oracle
+                .stays_at_rest(Duration::from_secs(600), &self.traffic, REQUESTS_A_MINUTE, || self.at_rest())
+                .await;
         }
     }
 
     fn troubles(&self, restarts: &Arc<Notify>) -> Trouble {
         let mut random = self.world.random("which troubles");
-        let mut trouble = Trouble::new(&self.world).every(Duration::from_millis(random.random_range(200..20_000)));
+        let mut trouble =
+            Trouble::new(&self.world).every(Duration::from_millis(random.random_range(200..20_000)));
         let server = self.virt.server.clone();
         for _ in 0..3 {
             let server = server.clone();
@@ -214,8 +222,12 @@ impl Scene {
                 1 => trouble.broken_watches(v).broken_watches(p),
                 2 => trouble.partitions(v),
                 3 => trouble.partitions(p),
-                4 if random.random_bool(0.4) => trouble.restore(v, v.server.revision(), restored(&self.restored)),
-                4 if random.random_bool(0.4) => trouble.restore(p, p.server.revision(), restored(&self.restored)),
+                4 if random.random_bool(0.4) => {
+                    trouble.restore(v, v.server.revision(), restored(&self.restored))
+                }
+                4 if random.random_bool(0.4) => {
+                    trouble.restore(p, p.server.revision(), restored(&self.restored))
+                }
                 5 => {
                     let clock = self.clock.clone();
                     trouble.clock_jumps(v, move |by| clock.jump(by)).clock_jumps(p, |_| {})
@@ -260,7 +272,8 @@ fn uid(object: &Value) -> String {
 
 /// A user of V makes, changes and removes a handful of `ConfigMap`s.
 fn user(server: &ApiServer, draw: u64) {
-    let (namespace, name) = (["web", "db"][usize::from(draw & 1 == 1)], ["a", "b", "c"][(draw >> 1) as usize % 3]);
+    let (namespace, name) =
+        (["web", "db"][usize::from(draw & 1 == 1)], ["a", "b", "c"][(draw >> 1) as usize % 3]);
     let collection = PATH.replace("{namespace}", namespace);
     let place = format!("{collection}/{name}");
     let data = json!({"a": (draw >> 20).to_string()});
@@ -284,14 +297,26 @@ pub(crate) async fn full_chaos(world: World, controller: Controller) -> Scene {
     scene
 }
 
-/// As [`full_chaos`], with a network of these faults.
-pub(crate) async fn storm(scene: &Scene, controller: Controller) {
+async fn storm(scene: &Scene, controller: Controller) {
     let restarts = Arc::new(Notify::new());
+    let troubles = scene.troubles(&restarts);
+    under(scene, controller, troubles, &restarts).await;
+}
+
+/// A user who never pauses, and nothing else.
+pub(crate) async fn busy_user(scene: &Scene, controller: Controller) {
+    let server = scene.virt.server.clone();
+    let user = Trouble::new(&scene.world)
+        .every(Duration::from_millis(500))
+        .deed("the user", move |random| user(&server, random.random()));
+    under(scene, controller, user, &Notify::new()).await;
+}
+
+async fn under(scene: &Scene, controller: Controller, troubles: Trouble, restarts: &Notify) {
     for (namespace, name) in [("web", "a"), ("web", "b"), ("db", "a")] {
         let body = json!({"metadata": {"name": name, "labels": {"mirror": "yes"}}, "data": {"a": "0"}});
         scene.virt.server.call("user", "POST", &PATH.replace("{namespace}", namespace), None, Some(body));
     }
-    let troubles = scene.troubles(&restarts);
     let living = async {
         loop {
             tokio::select! {

@@ -49,10 +49,10 @@ fn settled() -> Vec<Script> {
 fn the_simulated_server_answers_as_a_real_one() {
     let only = std::env::var("PARITY").ok();
     let wanted = |script: &Script| only.as_ref().is_none_or(|only| script.name.contains(only.as_str()));
-    let (quiet, settled): (Vec<_>, Vec<_>) = (quiet().into_iter().filter(wanted).collect(), settled().into_iter().filter(wanted).collect());
-    let simulated = simulate(&quiet, &settled);
-    let real = ask_a_real_one(&quiet, &settled);
-    let scripts: Vec<&Script> = quiet.iter().chain(&settled).collect();
+    let [quiet, settled, expiring] = [quiet(), settled(), reads::expiring()].map(|scripts| scripts.into_iter().filter(wanted).collect::<Vec<_>>());
+    let simulated = simulate(&quiet, &settled, &expiring);
+    let real = ask_a_real_one(&quiet, &settled, &expiring);
+    let scripts: Vec<&Script> = quiet.iter().chain(&settled).chain(&expiring).collect();
     let operations: usize = scripts.iter().map(|script| script.steps.len()).sum();
     let mut differences = Vec::new();
     for (script, (simulated, real)) in scripts.iter().zip(simulated.iter().zip(&real)) {
@@ -72,33 +72,36 @@ fn the_simulated_server_answers_as_a_real_one() {
 #[test]
 fn scripts_are_found_by_their_names() {
     let mut names = BTreeMap::new();
-    for script in quiet().iter().chain(&settled()) {
+    for script in quiet().iter().chain(&settled()).chain(&reads::expiring()) {
         *names.entry(script.name).or_insert(0) += 1;
     }
     assert!(names.values().all(|count| *count == 1), "{names:?}");
 }
 
 /// Under paused time, so that waiting costs nothing.
-fn simulate(quiet: &[Script], settled: &[Script]) -> Vec<Vec<Value>> {
+fn simulate(quiet: &[Script], settled: &[Script], expiring: &[Script]) -> Vec<Vec<Value>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let server = ApiServer::new(Options { default_service_accounts: false, ..Options::default() });
         let client = server.client("parity");
         let mut answers = Vec::new();
         for script in quiet {
-            answers.push(run::script(&client, script).await);
+            answers.push(run::script(&client, Some(&server), script).await);
         }
         for script in settled {
             tokio::select! {
-                one = run::script(&client, script) => answers.push(one),
+                one = run::script(&client, Some(&server), script) => answers.push(one),
                 () = server.controllers() => unreachable!("controllers run for ever"),
             }
+        }
+        for script in expiring {
+            answers.push(run::script(&client, Some(&server), script).await);
         }
         answers
     })
 }
 
-fn ask_a_real_one(quiet: &[Script], settled: &[Script]) -> Vec<Vec<Value>> {
+fn ask_a_real_one(quiet: &[Script], settled: &[Script], expiring: &[Script]) -> Vec<Vec<Value>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let sandbox = Sandbox::start(Spec::new()).await.unwrap();
@@ -110,15 +113,30 @@ fn ask_a_real_one(quiet: &[Script], settled: &[Script]) -> Vec<Vec<Value>> {
         cluster.program(Program::KubeScheduler).stop().await.unwrap();
         let mut answers = Vec::new();
         for script in quiet {
-            answers.push(run::script(&client, script).await);
+            answers.push(run::script(&client, None, script).await);
         }
         if !settled.is_empty() {
             controllers.start().await.unwrap();
         }
         for script in settled {
-            answers.push(run::script(&client, script).await);
+            answers.push(run::script(&client, None, script).await);
         }
         sandbox.stop().await.unwrap();
+        if !expiring.is_empty() {
+            let spec = Spec::new().extra_arg(COMPUTING, Program::KubeApiserver.name(), "--etcd-compaction-interval=1s");
+            let sandbox = Sandbox::start(spec).await.unwrap();
+            let cluster = sandbox.cluster(COMPUTING).unwrap();
+            cluster.program(Program::KubeControllerManager).stop().await.unwrap();
+            // A new process remembers only what it finds: nothing of the first revisions.
+            cluster.program(Program::KubeApiserver).stop().await.unwrap();
+            cluster.program(Program::KubeApiserver).start().await.unwrap();
+            let client = impatient(&cluster.kubeconfig()).await;
+            run::ready(&client).await;
+            for script in expiring {
+                answers.push(run::script(&client, None, script).await);
+            }
+            sandbox.stop().await.unwrap();
+        }
         answers
     })
 }

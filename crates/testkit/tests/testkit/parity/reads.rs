@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::script::{Script, delete, get, mark, merge, pod, post, script};
+use super::script::{Script, compact, delete, get, mark, merge, pod, post, script, watch};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -89,6 +89,25 @@ pub(crate) fn scripts() -> Vec<Script> {
             get("/api"),
             get("/apis/coordination.k8s.io"),
             get("/nonsense"),
+        ]),
+    ]
+}
+
+/// On a server that gives up old revisions within seconds.
+pub(crate) fn expiring() -> Vec<Script> {
+    vec![
+        script("revisions that are gone", vec![
+            post("configmaps", labelled("a", json!({}))),
+            post("configmaps", labelled("b", json!({}))),
+            get("configmaps?limit=1"),
+            post("configmaps", labelled("c", json!({}))),
+            compact(),
+            get("configmaps?limit=1&continue={continue}").until(410),
+            get("configmaps?limit=5&continue={continue}"),
+            get("configmaps?resourceVersion=1&resourceVersionMatch=Exact"),
+            get("configmaps?resourceVersion=1&resourceVersionMatch=NotOlderThan"),
+            get("configmaps?resourceVersion=1"),
+            watch("configmaps?resourceVersion=1"),
         ]),
     ]
 }

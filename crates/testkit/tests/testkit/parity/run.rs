@@ -7,6 +7,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use kubeocean_testkit::ApiServer;
 use serde_json::{Value, json};
 
 use super::mask;
@@ -45,6 +46,7 @@ const PLACES: &[(&str, &str, bool)] = &[
 
 struct Player<'a> {
     client: &'a Client,
+    simulated: Option<&'a ApiServer>,
     namespace: String,
     /// uid and version of each object, by its short path.
     seen: BTreeMap<String, (String, String)>,
@@ -52,11 +54,12 @@ struct Player<'a> {
     token: String,
 }
 
-pub(crate) async fn script(client: &Client, script: &Script) -> Vec<Value> {
+/// `simulated` is the server itself, if it is one.
+pub(crate) async fn script(client: &Client, simulated: Option<&ApiServer>, script: &Script) -> Vec<Value> {
     static COUNTER: AtomicUsize = AtomicUsize::new(100);
     let word: String = script.name.chars().filter(char::is_ascii_alphanumeric).take(30).collect::<String>().to_lowercase();
     let namespace = format!("parity-{word}-{}", COUNTER.fetch_add(1, Ordering::Relaxed) % 900 + 100);
-    let mut player = Player { client, namespace, seen: BTreeMap::new(), mark: String::new(), token: String::new() };
+    let mut player = Player { client, simulated, namespace, seen: BTreeMap::new(), mark: String::new(), token: String::new() };
     let namespace = json!({"metadata": {"name": player.namespace}});
     let (code, answer) = player.send("POST", "/api/v1/namespaces", "application/json", "application/json", Some(namespace)).await;
     assert_eq!(code, 201, "{answer}");
@@ -88,6 +91,12 @@ impl Player<'_> {
             How::Mark => {
                 let list: Value = serde_json::from_str(&answer).unwrap();
                 self.mark = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+                json!({"code": code})
+            }
+            How::Compact => {
+                if let Some(server) = self.simulated {
+                    server.compact(server.revision());
+                }
                 json!({"code": code})
             }
             How::Watch => events(code, &answer),
@@ -178,7 +187,7 @@ fn events(code: u16, answer: &str) -> Value {
 
 /// Installs our definitions, and waits until they are served.
 pub(crate) async fn install_definitions(client: &Client) {
-    let player = Player { client, namespace: String::new(), seen: BTreeMap::new(), mark: String::new(), token: String::new() };
+    let player = Player { client, simulated: None, namespace: String::new(), seen: BTreeMap::new(), mark: String::new(), token: String::new() };
     for definition in kubeocean_api::crd::crds() {
         let body = serde_json::to_value(definition).unwrap();
         let root = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -191,5 +200,18 @@ pub(crate) async fn install_definitions(client: &Client) {
             assert!(tokio::time::Instant::now() < deadline, "{plural} is not served");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+}
+
+/// Waits until a server that was just started answers.
+pub(crate) async fn ready(client: &Client) {
+    let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
+    loop {
+        let request = http::Request::get("/readyz").body(Body::empty()).unwrap();
+        match client.send(request).await {
+            Ok(answer) if answer.status() == 200 => return,
+            other => assert!(tokio::time::Instant::now() < deadline, "not ready: {:?}", other.map(|answer| answer.status())),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum How {
     Watch,
     /// The revision is remembered.
     Mark,
+    /// Old revisions are given up: here at once, on a real server when it gets to it.
+    Compact,
 }
 
 impl Step {
@@ -108,6 +110,13 @@ pub(crate) fn watch(path: &str) -> Step {
 pub(crate) fn mark() -> Step {
     let mut step = get("configmaps");
     step.how = How::Mark;
+    step
+}
+
+/// Gives up old revisions.
+pub(crate) fn compact() -> Step {
+    let mut step = get("configmaps");
+    step.how = How::Compact;
     step
 }
 

@@ -61,6 +61,8 @@ pub(crate) fn scripts() -> Vec<Script> {
             post("pods", pod("q", json!({"containers": [{"name": "c", "image": "x:1", "resources": {"requests": {"cpu": "1"}}}]}))),
             strategic("pods/q/resize", json!({"spec": {"containers": [{"name": "c", "image": "y:2", "resources": {"requests": {"cpu": "2"}}}]}})),
             strategic("pods/q/resize", json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}})),
+            strategic("pods/q/resize", json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}}]}})),
+            strategic("pods/q/ephemeralcontainers", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}], "nodeName": "n1"}})),
         ]),
         script("reviews", vec![
             post("selfsubjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}})),
