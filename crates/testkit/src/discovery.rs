@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::rest::{Answer, NOT_FOUND};
 use crate::rest::request::Request;
+use crate::rest::{Answer, NOT_FOUND};
 use crate::server::State;
 use crate::status::{Failure, Result};
 

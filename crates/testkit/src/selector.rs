@@ -33,7 +33,7 @@ impl Labels {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Err(format!("unable to parse requirement: found '', expected: identifier after ','"));
+                return Err("unable to parse requirement: found '', expected: identifier after ','".into());
             }
             requirements.push(requirement(part)?);
         }

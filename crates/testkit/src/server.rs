@@ -283,7 +283,7 @@ impl ApiServer {
     /// Watches and lists from before `revision` are refused from now on (410).
     pub fn compact(&self, revision: u64) {
         self.with(|state| {
-            state.store.compacted = state.store.compacted.max(revision.min(state.store.revision))
+            state.store.compacted = state.store.compacted.max(revision.min(state.store.revision));
         });
     }
 
@@ -362,7 +362,9 @@ impl ApiServer {
                 break;
             }
             for commit in &commits {
-                hooks.iter_mut().for_each(|hook| hook(commit));
+                for hook in &mut hooks {
+                    hook(commit);
+                }
             }
         }
         let mut place = self.0.hooks.lock();

@@ -37,7 +37,9 @@ impl SimService {
     fn answer(&self, request: &Request) -> http::Response<SimBody> {
         let (code, body) = match self.server.answer(request) {
             Answer::Bytes(code, bytes) => (code, whole(bytes)),
-            Answer::Value(code, value) => (code, whole(serde_json::to_vec(&value).unwrap_or_default().into())),
+            Answer::Value(code, value) => {
+                (code, whole(serde_json::to_vec(&value).unwrap_or_default().into()))
+            }
             Answer::Text(code, text) => (code, whole(text.into())),
             Answer::Watch(watch) => {
                 let server = self.server.clone();

@@ -208,7 +208,7 @@ impl Failure {
             }
         }
         let list = match once.as_slice() {
-            [one] => (*one).clone(),
+            [single] => (*single).clone(),
             many => format!("[{}]", many.iter().map(|one| one.as_str()).collect::<Vec<_>>().join(", ")),
         };
         let mut message = format!("{qualified} {} is invalid: {list}", go_quote(name));
@@ -238,7 +238,8 @@ impl Failure {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource").bare()
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .bare()
     }
 
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {

@@ -40,14 +40,15 @@ impl Set {
                     self.0.insert(last.clone(), Child { member: true, below: Self::default() });
                 }
             },
-            [first, rest @ ..] => match self.0.get_mut(first) {
-                Some(child) => child.below.insert(rest),
-                None => {
+            [first, rest @ ..] => {
+                if let Some(child) = self.0.get_mut(first) {
+                    child.below.insert(rest);
+                } else {
                     let mut child = Child::default();
                     child.below.insert(rest);
                     self.0.insert(first.clone(), child);
                 }
-            },
+            }
         }
     }
 

@@ -65,7 +65,9 @@ fn element(item_type: Type<'_>, kind: &ListKind, item: &Value) -> Result<String,
                 // A key that is always written counts as empty where it is missing.
                 let value = item.get(key).cloned().or_else(|| {
                     let field = item_type.field(key)?;
-                    field.default.clone().or_else(|| (field.keep && !field.pointer).then(|| decode::empty(item_type.at(field.node))))
+                    field.default.clone().or_else(|| {
+                        (field.keep && !field.pointer).then(|| decode::empty(item_type.at(field.node)))
+                    })
                 });
                 if let Some(value) = value {
                     found.insert(key.clone(), value);
@@ -206,7 +208,10 @@ fn differ(
         _ if is_empty(old) && is_empty(new) => return leaf(out, path),
         View::Fields(ty) => {
             let none = Map::new();
-            let (left, right) = (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
+            let (left, right) = (
+                old.and_then(Value::as_object).unwrap_or(&none),
+                new.and_then(Value::as_object).unwrap_or(&none),
+            );
             // Who owns what is nobody's.
             let at_metadata = matches!(path.as_slice(), [one] if one == "f:metadata");
             let counts = |name: &str| !(at_metadata && name == "managedFields");

@@ -48,14 +48,8 @@ pub(crate) fn create(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
     Ok(())
 }
 
-/// What has to hold for an object that is complete.
-pub(crate) fn validate_create(_: &State, _: &Call<'_>, _: &Value) -> Result<()> {
-    Ok(())
-}
-
 /// What happens to every changed object.
-pub(crate) fn update(state: &mut State, call: &Call<'_>, old: &Value, object: &mut Value) -> Result<()> {
-    let _ = old;
+pub(crate) fn update(state: &mut State, call: &Call<'_>, object: &mut Value) -> Result<()> {
     if call.kind.namespaced {
         let key = namespace_key(state, &call.place.namespace);
         if state.store.get(&key).is_none() {

@@ -83,7 +83,11 @@ pub(crate) fn built_in() -> Kinds {
             upsert: has(UPSERT),
             returns_deleted: has(RETURNS),
             selectable: words(selectable),
-            ignored: if with_status { Set::of(&["status"]) } else { Set::default() },
+            ignored: match kind {
+                "CertificateSigningRequest" => Set::of(&["spec", "status"]),
+                _ if with_status => Set::of(&["status"]),
+                _ => Set::default(),
+            },
             ignored_by_status: ignored_by_status(kind),
             custom: None,
         });
@@ -95,17 +99,6 @@ pub(crate) fn built_in() -> Kinds {
 fn ignored_by_status(kind: &str) -> Set {
     match kind {
         "Pod" => Set::of(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
-        "Node"
-        | "Namespace"
-        | "ReplicaSet"
-        | "DaemonSet"
-        | "StatefulSet"
-        | "Job"
-        | "PodDisruptionBudget"
-        | "HorizontalPodAutoscaler"
-        | "ResourceQuota"
-        | "PersistentVolume"
-        | "CronJob" => Set::of(&["spec"]),
         "Deployment" => Set::of(&["spec", "metadata.labels"]),
         "CustomResourceDefinition" => Set::of(&["metadata", "spec"]),
         _ => Set::of(&["spec"]),

@@ -99,7 +99,9 @@ pub(crate) fn prepare_resize(old: &Value, object: &mut Value) {
     let mut spec = old["spec"].clone();
     for list in ["containers", "initContainers"] {
         let wanted = object["spec"][list].as_array().cloned().unwrap_or_default();
-        let names = |list: &Value| list.as_array().into_iter().flatten().map(|one| one["name"].clone()).collect::<Vec<_>>();
+        let names = |list: &Value| {
+            list.as_array().into_iter().flatten().map(|one| one["name"].clone()).collect::<Vec<_>>()
+        };
         if names(&spec[list]) != names(&object["spec"][list]) {
             // Refused later.
             return;
@@ -123,7 +125,11 @@ pub(crate) fn resize_causes(old: &Value, new: &Value) -> Vec<Cause> {
     if class(old) == class(new) {
         return Vec::new();
     }
-    vec![Cause::invalid("spec", &new["status"]["qosClass"], "Pod QOS Class may not change as a result of resizing")]
+    vec![Cause::invalid(
+        "spec",
+        &new["status"]["qosClass"],
+        "Pod QOS Class may not change as a result of resizing",
+    )]
 }
 
 const IMMUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

@@ -11,11 +11,10 @@ use crate::clock;
 use crate::rest::Call;
 use crate::schema::crd;
 use crate::server::State;
-use crate::status::Result;
 use crate::store::Shared;
 
 /// Before an object is created.
-pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Value) -> Result<()> {
+pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Value) {
     let kind = &call.kind;
     if kind.generation {
         metadata::set(object, "generation", Some(1.into()));
@@ -28,7 +27,7 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
         {
             map.remove("status");
         }
-        return Ok(());
+        return;
     }
     match kind.kind.as_str() {
         "Pod" => pods::prepare_create(object, &clock::seconds(state.now())),
@@ -58,7 +57,7 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
             );
         }
         "HorizontalPodAutoscaler" => {
-            reset_status(object, json!({"desiredReplicas": 0, "currentMetrics": null}))
+            reset_status(object, json!({"desiredReplicas": 0, "currentMetrics": null}));
         }
         "PersistentVolumeClaim" => reset_status(object, json!({"phase": "Pending"})),
         "PersistentVolume" => {
@@ -77,7 +76,6 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
     if kind.is("Job") {
         job(object);
     }
-    Ok(())
 }
 
 fn reset_status(object: &mut Value, status: Value) {
@@ -180,7 +178,7 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
         "CertificateSigningRequest"
             if call.place.subresource != "status" && call.place.subresource != "approval" =>
         {
-            put_back(object, "status")
+            put_back(object, "status");
         }
         "CustomResourceDefinition" if call.place.subresource.is_empty() => {
             crd::settle(object, &clock::seconds(state.now()));
@@ -189,6 +187,11 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
     }
     if kind.is("CertificateSigningRequest") {
         put_back(object, "spec");
+        let now = clock::seconds(state.now());
+        for condition in super::defaults::each(&mut object["status"], "conditions") {
+            super::defaults::or(condition, "lastUpdateTime", now.as_str());
+            super::defaults::or(condition, "lastTransitionTime", now.as_str());
+        }
     }
     bump_generation(call, old, object);
 }

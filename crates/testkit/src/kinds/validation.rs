@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Kind, metadata, pods};
 use crate::rest::Call;
-use crate::schema::crd;
 use crate::schema::quantity::Quantity;
+use crate::schema::validate;
 use crate::server::State;
 use crate::status::Cause;
 
@@ -16,7 +16,7 @@ use crate::status::Cause;
 pub(crate) fn create(_: &State, kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = metadata::causes(kind, object);
     if let Some(schema) = &kind.custom {
-        causes.extend(crd::validate(schema, None, object));
+        causes.extend(validate::validate(schema, None, object));
         return causes;
     }
     causes.extend(of_kind(kind, object));
@@ -33,7 +33,7 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     if let Some(schema) = &kind.custom {
         // And at what is new a third time.
         causes.extend(metadata::causes(kind, new));
-        causes.extend(crd::validate(schema, Some(old), new));
+        causes.extend(validate::validate(schema, Some(old), new));
         return causes;
     }
     let with_spec = matches!(call.place.subresource.as_str(), "" | "resize" | "ephemeralcontainers");
@@ -43,6 +43,20 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     match kind.kind.as_str() {
         "Pod" if call.place.subresource.is_empty() => causes.extend(pods::update_causes(old, new)),
         "Pod" if call.place.subresource == "resize" => causes.extend(pods::resize_causes(old, new)),
+        "CertificateSigningRequest" => {
+            use base64::Engine as _;
+            let certificate = new["status"]["certificate"].as_str().unwrap_or_default();
+            let pem = base64::engine::general_purpose::STANDARD.decode(certificate).unwrap_or_default();
+            let found = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
+            if !certificate.is_empty() && !found {
+                let shown = "<certificate data>".into();
+                causes.push(Cause::invalid(
+                    "status.certificate",
+                    &shown,
+                    "must contain at least one CERTIFICATE PEM block",
+                ));
+            }
+        }
         "ConfigMap" | "Secret" => immutable_content(kind, old, new, &mut causes),
         "Service" => {
             let address =
@@ -76,7 +90,7 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
             }
         }
         "PriorityClass" if old["value"] != new["value"] => {
-            causes.push(Cause::forbidden("value", "may not be changed in an update."))
+            causes.push(Cause::forbidden("value", "may not be changed in an update."));
         }
         "StorageClass" => {
             for key in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
@@ -188,7 +202,11 @@ fn pod_spec(spec: &Value, path: &str, is_pod: bool, causes: &mut Vec<Cause>) {
     }
     let policy = spec["restartPolicy"].as_str().unwrap_or_default();
     if !matches!(policy, "Always" | "OnFailure" | "Never") {
-        causes.push(Cause::unsupported(format!("{path}.restartPolicy"), &policy.into(), &["Always", "OnFailure", "Never"]));
+        causes.push(Cause::unsupported(
+            format!("{path}.restartPolicy"),
+            &policy.into(),
+            &["Always", "OnFailure", "Never"],
+        ));
     }
     let dns = spec["dnsPolicy"].as_str().unwrap_or_default();
     if !matches!(dns, "ClusterFirst" | "ClusterFirstWithHostNet" | "Default" | "None") {

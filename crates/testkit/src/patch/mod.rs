@@ -34,8 +34,8 @@ pub(crate) enum Wrong {
 }
 
 /// RFC 6902.
-pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Wrong> {
-    let Some(operations) = patch.as_array() else {
+pub(crate) fn json(target: &mut Value, operations: &Value) -> Result<(), Wrong> {
+    let Some(operations) = operations.as_array() else {
         return Err(Wrong::Malformed(
             "json: cannot unmarshal object into Go value of type jsonpatch.Patch".into(),
         ));
@@ -122,6 +122,7 @@ fn replace(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
         return Ok(());
     }
     // The server's library takes the replacement of a missing key for an addition.
-    let in_object = split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some_and(Value::is_object));
+    let in_object =
+        split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some_and(Value::is_object));
     if in_object { add(target, path, value) } else { Err(missing("replace", path)) }
 }

@@ -19,7 +19,7 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
     };
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
         Some("replace") => {
-            *map = patch.clone();
+            map.clone_from(patch);
             map.remove(DIRECTIVE);
             return Ok(());
         }
@@ -34,12 +34,11 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
         map.retain(|key, _| retain.iter().any(|one| one == key.as_str()));
     }
     for (key, value) in patch {
-        if let Some(list) = key.strip_prefix(DELETE_FROM) {
-            if let (Some(items), Some(gone)) =
-                (map.get_mut(list).and_then(Value::as_array_mut), value.as_array())
-            {
-                items.retain(|item| !gone.contains(item));
-            }
+        if let Some(list) = key.strip_prefix(DELETE_FROM)
+            && let Some(items) = map.get_mut(list).and_then(Value::as_array_mut)
+            && let Some(gone) = value.as_array()
+        {
+            items.retain(|item| !gone.contains(item));
         }
     }
     for (key, value) in patch {
@@ -109,13 +108,12 @@ fn list(
             continue;
         }
         plain.push(item.clone());
-        match merged.iter_mut().find(|one| one.get(key) == Some(id)) {
-            Some(found) => merge(ty.item(), found, item)?,
-            None => {
-                let mut fresh = Value::Object(Map::new());
-                merge(ty.item(), &mut fresh, item)?;
-                merged.push(fresh);
-            }
+        if let Some(found) = merged.iter_mut().find(|one| one.get(key) == Some(id)) {
+            merge(ty.item(), found, item)?;
+        } else {
+            let mut fresh = Value::Object(Map::new());
+            merge(ty.item(), &mut fresh, item)?;
+            merged.push(fresh);
         }
     }
     Ok(ordered(merged, order.map_or(&plain, |order| order), current, Some(key)))
@@ -162,8 +160,8 @@ mod tests {
 
     use crate::schema;
 
-    fn patched(mut object: Value, patch: Value) -> Value {
-        super::merge(schema::built_in("Pod"), &mut object, &patch).unwrap();
+    fn patched(mut object: Value, patch: &Value) -> Value {
+        super::merge(schema::built_in("Pod"), &mut object, patch).unwrap();
         object
     }
 
@@ -172,7 +170,7 @@ mod tests {
         let object = json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
         let patch = json!({"status": {"conditions": [{"type": "B", "status": "False"}]}});
         assert_eq!(
-            patched(object, patch)["status"]["conditions"],
+            patched(object, &patch)["status"]["conditions"],
             json!([{"type": "A", "status": "True"}, {"type": "B", "status": "False"}])
         );
     }
@@ -181,14 +179,14 @@ mod tests {
     fn an_item_is_deleted_by_its_key() {
         let object = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         let patch = json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}});
-        assert_eq!(patched(object, patch)["spec"]["containers"], json!([{"name": "b"}]));
+        assert_eq!(patched(object, &patch)["spec"]["containers"], json!([{"name": "b"}]));
     }
 
     #[test]
     fn finalizers_are_a_union_and_can_be_taken_out() {
         let object = json!({"metadata": {"finalizers": ["a", "b"]}});
         let patch = json!({"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
-        let merged = patched(object, patch);
+        let merged = patched(object, &patch);
         let mut names: Vec<_> = merged["metadata"]["finalizers"]
             .as_array()
             .unwrap()

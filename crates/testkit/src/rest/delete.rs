@@ -115,7 +115,7 @@ pub(crate) fn delete_with(state: &mut State, call: &Call<'_>, mut options: Optio
         options.grace = Some(1);
     }
     if kind.is("Namespace") {
-        return namespace(state, call, &old, &options);
+        return Ok(namespace(state, call, &old, &options));
     }
     let mut object = (**before).clone();
     let graceful = match if kind.is("Pod") { grace(state, &mut object, &mut options) } else { Grace::None } {
@@ -270,7 +270,7 @@ fn settle_finalizers(object: &mut Value, options: &Options) {
 }
 
 /// A namespace first says that it is going; its content goes, then its last finalizer, then itself.
-fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options) -> Result<Deleted> {
+fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options) -> Deleted {
     let mut object = (*old.value).clone();
     let finalizing = object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     if finalizing
@@ -278,7 +278,7 @@ fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options
         || matches!(options.propagation.as_deref(), Some("Foreground" | "Orphan"))
     {
         if metadata::is_deleting(&object) && object["status"]["phase"] == "Terminating" {
-            return Ok(Deleted { object: old.clone(), gone: false });
+            return Deleted { object: old.clone(), gone: false };
         }
         let now = clock::seconds(state.now());
         if !metadata::is_deleting(&object) {
@@ -287,16 +287,16 @@ fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options
         object["status"]["phase"] = "Terminating".into();
         settle_finalizers(&mut object, options);
         if options.dry_run {
-            return Ok(Deleted { object: Object::new(object), gone: false });
+            return Deleted { object: Object::new(object), gone: false };
         }
         let entry = state.commit(call.key(), Some(object), &call.actor);
-        return Ok(Deleted { object: entry.new.clone().unwrap_or_else(|| old.clone()), gone: false });
+        return Deleted { object: entry.new.clone().unwrap_or_else(|| old.clone()), gone: false };
     }
     if options.dry_run {
-        return Ok(Deleted { object: old.clone(), gone: true });
+        return Deleted { object: old.clone(), gone: true };
     }
     let entry = state.commit(call.key(), None, &call.actor);
-    Ok(Deleted { object: entry.gone().cloned().unwrap_or_else(|| old.clone()), gone: true })
+    Deleted { object: entry.gone().cloned().unwrap_or_else(|| old.clone()), gone: true }
 }
 
 /// Deletes everything that a selection names.

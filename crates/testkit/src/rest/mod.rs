@@ -3,7 +3,9 @@
 //! Deliberately absent: HTTP and time passing. A request is answered at once; a watch is answered with
 //! what to watch, and [`watch`] lets it run.
 
+pub(crate) mod body;
 pub(crate) mod delete;
+pub(crate) mod patching;
 pub(crate) mod read;
 pub(crate) mod request;
 pub(crate) mod review;
@@ -92,7 +94,7 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
         "watch" => watch::start(state, &call).map(|watch| Answer::Watch(Box::new(watch))),
         "create" => write::create(state, &call).map(|object| shown(&call, 201, &object)),
         "update" => write::update(state, &call).map(|(code, object)| shown(&call, code, &object)),
-        "patch" => write::patch(state, &call).map(|(code, object)| shown(&call, code, &object)),
+        "patch" => patching::patch(state, &call).map(|(code, object)| shown(&call, code, &object)),
         "delete" => delete::delete(state, &call),
         _ => delete::collection(state, &call),
     }
@@ -122,7 +124,11 @@ fn verb(call: &Call<'_>) -> Result<&'static str> {
         ("PATCH", true) => Ok("patch"),
         ("DELETE", true) => Ok("delete"),
         ("DELETE", false) if !call.kind.namespaced || !call.place.namespace.is_empty() => {
-            if call.kind.is("Namespace") { Err(Failure::method_not_allowed()) } else { Ok("deletecollection") }
+            if call.kind.is("Namespace") {
+                Err(Failure::method_not_allowed())
+            } else {
+                Ok("deletecollection")
+            }
         }
         _ => Err(Failure::method_not_allowed()),
     }

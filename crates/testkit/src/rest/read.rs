@@ -66,8 +66,22 @@ impl Selection {
 }
 
 fn unknown_field(kind: &Kind, field: &str) -> Failure {
-    let message = if kind.is_custom() || kind.is("Pod") || kind.is("Node") || kind.is("Event") || kind.is("Namespace") || kind.is("Secret") || kind.is("Service") || kind.is("ReplicaSet") || kind.is("Job") || kind.is("CertificateSigningRequest") {
-        if kind.is("Job") { format!("field label {field:?} not supported for Job") } else { format!("field label not supported: {field}") }
+    let message = if kind.is_custom()
+        || kind.is("Pod")
+        || kind.is("Node")
+        || kind.is("Event")
+        || kind.is("Namespace")
+        || kind.is("Secret")
+        || kind.is("Service")
+        || kind.is("ReplicaSet")
+        || kind.is("Job")
+        || kind.is("CertificateSigningRequest")
+    {
+        if kind.is("Job") {
+            format!("field label {field:?} not supported for Job")
+        } else {
+            format!("field label not supported: {field}")
+        }
     } else {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     };
@@ -76,7 +90,11 @@ fn unknown_field(kind: &Kind, field: &str) -> Failure {
 
 pub(crate) fn revision(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
-        let cause = Cause::invalid("resourceVersion", &text.into(), &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"));
+        let cause = Cause::invalid(
+            "resourceVersion",
+            &text.into(),
+            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
+        );
         Failure::bad_request(format!("invalid resource version: {}", cause.said()))
     })
 }
@@ -127,7 +145,11 @@ fn page(state: &State, call: &Call<'_>) -> Result<Page> {
     let mut after = None;
     let mut at = current;
     if let Some(token) = query.get("continue") {
-        let token = Continue::read(token).ok_or_else(|| Failure::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0"))?;
+        let token = Continue::read(token).ok_or_else(|| {
+            Failure::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+            )
+        })?;
         if token.revision < state.store.compacted {
             return Err(expired_continue(call, state, &token));
         }
@@ -183,12 +205,10 @@ fn check_options(
     initial: Option<&str>,
 ) -> Result<()> {
     let invalid = |cause| Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[cause]));
-    if let Some(initial) = initial {
-        let _ = initial;
+    if initial.is_some() {
         return invalid(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
     match how {
-        None => {}
         Some(_) if token.is_some() => {
             return invalid(Cause::forbidden(
                 "resourceVersionMatch",
@@ -207,8 +227,14 @@ fn check_options(
                 "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ));
         }
-        Some("Exact" | "NotOlderThan") => {}
-        Some(other) => return invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan", ""])),
+        None | Some("Exact" | "NotOlderThan") => {}
+        Some(other) => {
+            return invalid(Cause::unsupported(
+                "resourceVersionMatch",
+                &other.into(),
+                &["Exact", "NotOlderThan", ""],
+            ));
+        }
     }
     if token.is_some() && version.is_some_and(|version| version != "0") {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));

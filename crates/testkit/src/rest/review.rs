@@ -82,8 +82,14 @@ pub(crate) fn answer(state: &mut State, request: &Request, place: &Place) -> Res
     if let Some(ty) = crate::schema::built_in(kind) {
         let now = crate::clock::seconds(state.now());
         let version = format!("{}/{}", place.group, place.version);
-        let manager = request.query.get("fieldManager").unwrap_or_else(|| request.user_agent.split('/').next().unwrap_or_default());
+        let manager = request
+            .query
+            .get("fieldManager")
+            .unwrap_or_else(|| request.user_agent.split('/').next().unwrap_or_default());
         super::write::note_review(ty, &version, manager, "", &mut review, &now);
+        if kind == "SelfSubjectReview" {
+            review["metadata"]["creationTimestamp"] = now.into();
+        }
     }
     review["status"] = match kind {
         "SelfSubjectReview" => {

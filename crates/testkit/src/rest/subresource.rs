@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::delete::{self, Options};
-use super::{Answer, Call, read, shown, write};
+use super::{Answer, Call, patching, read, shown, write};
 use crate::clock;
 use crate::kinds::metadata;
 use crate::selector::Labels;
@@ -16,7 +16,7 @@ use crate::server::State;
 use crate::status::{Cause, Failure, Result};
 
 pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<Answer> {
-    if !call.kind.subresources.iter().any(|one| *one == call.place.subresource) {
+    if !call.kind.subresources.contains(&call.place.subresource) {
         return Err(super::not_served());
     }
     match (call.place.subresource.as_str(), verb) {
@@ -29,7 +29,7 @@ pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<A
         }
         ("status" | "ephemeralcontainers" | "resize" | "approval", "patch") => {
             node_exists(state, call)?;
-            let (code, object) = write::patch(state, call)?;
+            let (code, object) = patching::patch(state, call)?;
             Ok(shown(call, code, &object))
         }
         ("binding", "create") => bind(state, call),
@@ -122,7 +122,10 @@ fn bind(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         pod["metadata"]["labels"][key] = value.clone();
     }
     let now = clock::seconds(state.now());
-    set_condition(&mut pod, json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
+    set_condition(
+        &mut pod,
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
+    );
     if !call.request.query.dry_run() {
         state.commit(call.key(), Some(pod), &call.actor);
     }
@@ -146,10 +149,13 @@ fn evict(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         if !options.is_dry_run() {
             let now = clock::seconds(state.now());
             let mut pod = (*pod.value).clone();
-            set_condition(&mut pod, json!({
-                "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
-                "lastProbeTime": null, "lastTransitionTime": now,
-            }));
+            set_condition(
+                &mut pod,
+                json!({
+                    "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                    "lastProbeTime": null, "lastTransitionTime": now,
+                }),
+            );
             state.commit(call.key(), Some(pod), &call.actor);
         }
     }
@@ -220,10 +226,14 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
     crate::kinds::defaults::or(&mut budget["status"], "disruptedPods", json!({}));
     budget["status"]["disruptedPods"][&call.place.name] = now.clone().into();
     let generation = budget["metadata"]["generation"].clone();
-    let (state_now, reason) = if left > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
-    set_condition(&mut budget, json!({
-        "type": "DisruptionAllowed", "status": state_now, "reason": reason, "message": "", "observedGeneration": generation, "lastTransitionTime": now,
-    }));
+    let (state_now, reason) =
+        if left > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    set_condition(
+        &mut budget,
+        json!({
+            "type": "DisruptionAllowed", "status": state_now, "reason": reason, "message": "", "observedGeneration": generation, "lastTransitionTime": now,
+        }),
+    );
     write::note_server(&kind, "status", &old, &mut budget, &now);
     state.commit(key, Some(budget), &call.actor);
     Ok(())
@@ -232,7 +242,8 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
 /// Puts a condition in the place of the one of its type.
 fn set_condition(object: &mut Value, condition: Value) {
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let mut conditions: Vec<Value> = conditions.into_iter().filter(|one| one["type"] != condition["type"]).collect();
+    let mut conditions: Vec<Value> =
+        conditions.into_iter().filter(|one| one["type"] != condition["type"]).collect();
     conditions.push(condition);
     object["status"]["conditions"] = conditions.into();
 }
@@ -271,7 +282,14 @@ fn token(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     request["metadata"] = json!({"name": call.place.name, "namespace": call.place.namespace});
     request["spec"]["expirationSeconds"] = seconds.into();
     if let Some(ty) = crate::schema::built_in("TokenRequest") {
-        write::note_review(ty, "authentication.k8s.io/v1", call.manager().as_str(), "token", &mut request, &clock::seconds(now));
+        write::note_review(
+            ty,
+            "authentication.k8s.io/v1",
+            call.manager().as_str(),
+            "token",
+            &mut request,
+            &clock::seconds(now),
+        );
     }
     request["metadata"]["creationTimestamp"] = clock::seconds(now).into();
     request["metadata"]["uid"] = state.uid().into();
@@ -305,7 +323,9 @@ fn check_bound_object(state: &State, call: &Call<'_>, bound: &Value) -> Result<(
     let found = found.ok_or_else(|| Failure::not_found(kind, name))?;
     let (uid, wanted) = (metadata::text(&found.value, "uid"), bound["uid"].as_str().unwrap_or_default());
     if !wanted.is_empty() && wanted != uid {
-        let why = format!("the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
         return Err(Failure::kind_conflict(kind, name, &why));
     }
     Ok(())

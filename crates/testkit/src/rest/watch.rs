@@ -58,10 +58,18 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
             )));
         }
         (Some(_), Some(other)) if other != "NotOlderThan" => {
-            return Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[
-                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-                Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
-            ]));
+            return Err(Failure::invalid_as(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                &[
+                    Cause::forbidden(
+                        "resourceVersionMatch",
+                        "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                    ),
+                    Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
+                ],
+            ));
         }
         (None, Some(_)) => {
             return Err(invalid(Cause::forbidden(
@@ -180,8 +188,8 @@ impl Watch {
                         self.ready.push_back(self.bookmark(false));
                     }
                 }
-                changed = changes.changed() => {
-                    if changed.is_err() {
+                more = changes.changed() => {
+                    if more.is_err() {
                         self.finished = true;
                     }
                 }

@@ -2,6 +2,8 @@
 //!
 //! Deliberately absent: the cost of a rule. Whether it is allowed at all is for a real server to say.
 
+#![allow(clippy::needless_pass_by_value, reason = "cel calls functions with values")]
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};

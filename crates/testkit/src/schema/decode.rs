@@ -132,7 +132,14 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
 }
 
 /// Decodes a field that is there; whether it stays.
-fn present(ty: Type<'_>, field: &super::Field, name: &str, value: &mut Value, notes: &mut Notes, owner: &str) -> Result<bool, String> {
+fn present(
+    ty: Type<'_>,
+    field: &super::Field,
+    name: &str,
+    value: &mut Value,
+    notes: &mut Notes,
+    owner: &str,
+) -> Result<bool, String> {
     if !value.is_null() {
         let length = enter(notes, name);
         walk(ty, value, notes, owner)?;
@@ -159,7 +166,9 @@ pub(crate) fn store_form(ty: Type<'_>, value: &mut Value) {
                 let Some(field) = fields.get(name) else { continue };
                 let empty = match &*value {
                     Value::Array(items) => items.is_empty(),
-                    Value::Object(map) => map.is_empty() && matches!(ty.at(field.node).node().shape, Shape::Map { .. }),
+                    Value::Object(map) => {
+                        map.is_empty() && matches!(ty.at(field.node).node().shape, Shape::Map { .. })
+                    }
                     _ => continue,
                 };
                 if empty && field.keep && !field.pointer {
@@ -172,7 +181,9 @@ pub(crate) fn store_form(ty: Type<'_>, value: &mut Value) {
         (Shape::List { items, .. }, Value::Array(list)) => {
             let item = ty.at(*items);
             if matches!(item.node().shape, Shape::Struct { .. }) {
-                list.iter_mut().for_each(|value| store_form(item, value));
+                for value in list {
+                    store_form(item, value);
+                }
             }
         }
         _ => {}
@@ -224,8 +235,10 @@ pub(crate) fn empty(ty: Type<'_>) -> Value {
             Scalar::Time | Scalar::MicroTime | Scalar::Bytes => Value::Null,
         },
         Shape::Struct { fields, always, .. } => {
-            let kept = always.iter().filter_map(|name| fields.get_key_value(name)).filter(|(_, field)| field.keep);
-            let of = |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
+            let kept =
+                always.iter().filter_map(|name| fields.get_key_value(name)).filter(|(_, field)| field.keep);
+            let of =
+                |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
             Value::Object(kept.map(|(name, field)| (name.clone(), of(field))).collect::<Map<_, _>>())
         }
     }
@@ -240,10 +253,9 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
     let wrong = |wanted| Err(Wrong::Type(wanted));
     match (scalar, &*value) {
         (_, Value::Null)
-        | (Scalar::String, Value::String(_))
+        | (Scalar::String | Scalar::IntOrString, Value::String(_))
         | (Scalar::Bool, Value::Bool(_))
-        | (Scalar::Float, Value::Number(_))
-        | (Scalar::IntOrString, Value::String(_)) => Ok(()),
+        | (Scalar::Float, Value::Number(_)) => Ok(()),
         (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => match number.as_i64() {
             Some(number) if i32::try_from(number).is_ok() => Ok(()),
             _ => wrong("int32"),
@@ -298,14 +310,12 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
                 .unwrap_or(text.len() / 4 * 4);
             if ok { Ok(()) } else { Err(Wrong::Content(format!("illegal base64 data at input byte {at}"))) }
         }
-        (Scalar::String, _) => wrong("string"),
+        (Scalar::String | Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
         (Scalar::Bool, _) => wrong("bool"),
         (Scalar::Float, _) => wrong("float64"),
-        (Scalar::Int32, _) => wrong("int32"),
+        (Scalar::Int32 | Scalar::IntOrString, _) => wrong("int32"),
         (Scalar::Int64, _) => wrong("int64"),
         (Scalar::Bytes, _) => wrong("[]uint8"),
-        (Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
-        (Scalar::IntOrString, _) => wrong("int32"),
         (Scalar::Quantity, _) => Err(Wrong::Content(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .into(),

@@ -1,6 +1,5 @@
 //! The simulated server as kube's client sees it, under paused time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +210,7 @@ fn the_same_seed_gives_the_same_world() {
                 "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "x"}]},
             })));
             }
-            server.list("pods", None).iter().map(|pod| pod.to_string()).collect::<Vec<_>>()
+            server.list("pods", None).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
     assert_eq!(world(1), world(1));
     assert_ne!(world(1), world(2));
@@ -232,5 +231,4 @@ async fn a_pod_on_a_node_waits_for_its_kubelet() {
     assert!(api.get_opt("p").await.unwrap().is_some());
     api.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(api.get_opt("p").await.unwrap().is_none());
-    let _: BTreeMap<String, String> = BTreeMap::new();
 }
