@@ -30,9 +30,16 @@ static PREPARED: LazyLock<Vec<Arc<Value>>> = LazyLock::new(|| {
 
 pub(crate) fn fill(server: &ApiServer, with_crds: bool) {
     for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-        server.call(ACTOR, "POST", "/api/v1/namespaces", None, Some(json!({"metadata": {"name": namespace}})));
+        server.call(
+            ACTOR,
+            "POST",
+            "/api/v1/namespaces",
+            None,
+            Some(json!({"metadata": {"name": namespace}})),
+        );
     }
-    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
+    {
         let class = json!({"metadata": {"name": name}, "value": value, "description": "Used for system critical pods."});
         server.call(ACTOR, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", None, Some(class));
     }

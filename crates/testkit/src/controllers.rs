@@ -49,8 +49,10 @@ enum Action {
 
 /// Does what is to be done now; whether there was anything.
 pub(crate) fn step(server: &ApiServer) -> bool {
-    let nodes = server.with(|state| snapshot(state));
-    let mut actions = collect(&nodes);
+    let nodes = server.with(snapshot);
+    let graph = Graph::new(&nodes);
+    let mut actions = graph.abandoned();
+    actions.extend(graph.waiting());
     actions.extend(namespaces(&nodes));
     let any = !actions.is_empty();
     for action in actions {
@@ -67,7 +69,13 @@ pub(crate) fn step(server: &ApiServer) -> bool {
                 server.call(ACTOR, "PATCH", &path(node), Some("application/merge-patch+json"), Some(patch));
             }
             Action::Finalize { namespace, object } => {
-                server.call(ACTOR, "PUT", &format!("/api/v1/namespaces/{namespace}/finalize"), None, Some(object));
+                server.call(
+                    ACTOR,
+                    "PUT",
+                    &format!("/api/v1/namespaces/{namespace}/finalize"),
+                    None,
+                    Some(object),
+                );
             }
         }
     }
@@ -86,7 +94,11 @@ fn snapshot(state: &mut State) -> Vec<Node> {
 }
 
 fn path(node: &Node) -> String {
-    let root = if node.kind.group.is_empty() { format!("/api/{}", node.kind.version) } else { format!("/apis/{}/{}", node.kind.group, node.kind.version) };
+    let root = if node.kind.group.is_empty() {
+        format!("/api/{}", node.kind.version)
+    } else {
+        format!("/apis/{}/{}", node.kind.group, node.kind.version)
+    };
     if node.key.namespace.is_empty() {
         format!("{root}/{}/{}", node.kind.plural, node.key.name)
     } else {
@@ -98,89 +110,129 @@ fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What the garbage collector would do.
-fn collect(nodes: &[Node]) -> Vec<Action> {
-    let mut by_uid: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, node) in nodes.iter().enumerate() {
-        by_uid.insert(metadata::text(&node.object, "uid"), index);
-    }
-    // An owner counts if it is there: same uid, and in the same namespace or in none.
-    let found = |node: &Node, owner: &Value| {
-        let index = *by_uid.get(owner["uid"].as_str()?)?;
-        let there = &nodes[index];
-        let version = there.kind.api_version();
-        let same = owner["kind"] == there.kind.kind.as_str() && owner["apiVersion"].as_str().is_some_and(|one| one.split('/').next() == version.split('/').next() || !version.contains('/'));
-        (same && *there.key.name == *owner["name"].as_str()? && (there.key.namespace.is_empty() || there.key.namespace == node.key.namespace)).then_some(index)
-    };
-    let has = |object: &Value, finalizer: &str| metadata::is_deleting(object) && metadata::finalizers(object).contains(&finalizer);
-    let mut actions = Vec::new();
-    let mut dependents: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (index, node) in nodes.iter().enumerate() {
-        for owner in owners(&node.object) {
-            if let Some(owner) = found(node, owner) {
-                dependents.entry(owner).or_default().push(index);
-            }
-        }
-    }
-    for (index, node) in nodes.iter().enumerate() {
-        let references = owners(&node.object);
-        if references.is_empty() || metadata::is_deleting(&node.object) && !has(&node.object, "foregroundDeletion") {
-            continue;
-        }
-        let mut solid = Vec::new();
-        let mut waiting = false;
-        let mut orphaning = false;
-        for owner in references {
-            match found(node, owner) {
-                None => {}
-                Some(at) if has(&nodes[at].object, "foregroundDeletion") => waiting = true,
-                Some(at) => {
-                    orphaning |= has(&nodes[at].object, "orphan");
-                    solid.push(owner.clone());
+/// Who owns whom, among the objects that there are.
+struct Graph<'a> {
+    nodes: &'a [Node],
+    by_uid: BTreeMap<&'a str, usize>,
+    dependents: BTreeMap<usize, Vec<usize>>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(nodes: &'a [Node]) -> Self {
+        let by_uid = nodes
+            .iter()
+            .enumerate()
+            .map(|(index, node)| (metadata::text(&node.object, "uid"), index))
+            .collect();
+        let mut graph = Self { nodes, by_uid, dependents: BTreeMap::new() };
+        for (index, node) in nodes.iter().enumerate() {
+            for owner in owners(&node.object) {
+                if let Some(owner) = graph.owner(node, owner) {
+                    graph.dependents.entry(owner).or_default().push(index);
                 }
             }
         }
-        let absent = solid.len() + usize::from(waiting) < references.len();
-        if orphaning {
-            // Its owner lets it go; see below.
-        } else if solid.is_empty() && !metadata::is_deleting(&node.object) {
-            let policy = if metadata::finalizers(&node.object).contains(&"orphan") {
-                "Orphan"
-            } else if waiting && dependents.contains_key(&index) || metadata::finalizers(&node.object).contains(&"foregroundDeletion") {
-                "Foreground"
-            } else {
-                "Background"
+        graph
+    }
+
+    /// An owner counts if it is there: same uid, kind and name, and in the same namespace or in none.
+    fn owner(&self, node: &Node, reference: &Value) -> Option<usize> {
+        let index = *self.by_uid.get(reference["uid"].as_str()?)?;
+        let there = &self.nodes[index];
+        let group = reference["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);
+        let same = reference["kind"] == there.kind.kind.as_str()
+            && group == there.kind.group
+            && reference["name"] == *there.key.name
+            && (there.key.namespace.is_empty() || there.key.namespace == node.key.namespace);
+        same.then_some(index)
+    }
+
+    fn dependents(&self, index: usize) -> &[usize] {
+        self.dependents.get(&index).map_or(&[], Vec::as_slice)
+    }
+
+    /// Objects whose owners are gone, or going and waiting for them.
+    fn abandoned(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let references = owners(&node.object);
+            if references.is_empty() || metadata::is_deleting(&node.object) {
+                continue;
+            }
+            let mut solid = Vec::new();
+            let (mut waiting, mut orphaning) = (false, false);
+            for reference in references {
+                match self.owner(node, reference).map(|owner| &self.nodes[owner].object) {
+                    None => {}
+                    Some(owner) if is_held_by(owner, "foregroundDeletion") => waiting = true,
+                    Some(owner) => {
+                        orphaning |= is_held_by(owner, "orphan");
+                        solid.push(reference.clone());
+                    }
+                }
+            }
+            let uid = &node.object["metadata"]["uid"];
+            if orphaning {
+                // Its owner lets it go first.
+            } else if solid.is_empty() {
+                let finalizers = metadata::finalizers(&node.object);
+                let policy = if finalizers.contains(&"orphan") {
+                    "Orphan"
+                } else if waiting && !self.dependents(index).is_empty()
+                    || finalizers.contains(&"foregroundDeletion")
+                {
+                    "Foreground"
+                } else {
+                    "Background"
+                };
+                actions.push(Action::Delete { node: index, policy });
+            } else if solid.len() < references.len() {
+                actions.push(Action::Patch {
+                    node: index,
+                    patch: json!({"metadata": {"uid": uid, "ownerReferences": solid}}),
+                });
+            }
+        }
+        actions
+    }
+
+    /// Owners that wait for the collector: to orphan what they own, or to see it gone.
+    fn waiting(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let uid = &node.object["metadata"]["uid"];
+            let without = |finalizer: &str| {
+                let rest: Vec<_> =
+                    metadata::finalizers(&node.object).into_iter().filter(|one| *one != finalizer).collect();
+                Action::Patch { node: index, patch: json!({"metadata": {"uid": uid, "finalizers": rest}}) }
             };
-            actions.push(Action::Delete { node: index, policy });
-        } else if !solid.is_empty() && (absent || waiting) && !metadata::is_deleting(&node.object) {
-            let uid = node.object["metadata"]["uid"].clone();
-            actions.push(Action::Patch { node: index, patch: json!({"metadata": {"uid": uid, "ownerReferences": solid}}) });
-        }
-    }
-    for (index, node) in nodes.iter().enumerate() {
-        let without = |finalizer: &str| {
-            let rest: Vec<_> = metadata::finalizers(&node.object).into_iter().filter(|one| *one != finalizer).collect();
-            json!({"metadata": {"uid": node.object["metadata"]["uid"], "finalizers": rest}})
-        };
-        let uid = metadata::text(&node.object, "uid");
-        let mine = dependents.get(&index).map_or(&[][..], Vec::as_slice);
-        if has(&node.object, "orphan") {
-            for dependent in mine {
-                let rest: Vec<_> = owners(&nodes[*dependent].object).iter().filter(|owner| owner["uid"] != uid).cloned().collect();
-                let patch = json!({"metadata": {"uid": nodes[*dependent].object["metadata"]["uid"], "ownerReferences": rest}});
-                actions.push(Action::Patch { node: *dependent, patch });
-            }
-            actions.push(Action::Patch { node: index, patch: without("orphan") });
-        } else if has(&node.object, "foregroundDeletion") {
-            let blocked = mine.iter().any(|dependent| {
-                owners(&nodes[*dependent].object).iter().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
-            });
-            if !blocked {
-                actions.push(Action::Patch { node: index, patch: without("foregroundDeletion") });
+            if is_held_by(&node.object, "orphan") {
+                for dependent in self.dependents(index) {
+                    let object = &self.nodes[*dependent].object;
+                    let rest: Vec<_> = owners(object).iter().filter(|owner| owner["uid"] != *uid).collect();
+                    let patch =
+                        json!({"metadata": {"uid": object["metadata"]["uid"], "ownerReferences": rest}});
+                    actions.push(Action::Patch { node: *dependent, patch });
+                }
+                actions.push(without("orphan"));
+            } else if is_held_by(&node.object, "foregroundDeletion") {
+                let blocks = |owner: &Value| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true;
+                let blocked = self
+                    .dependents(index)
+                    .iter()
+                    .any(|one| owners(&self.nodes[*one].object).iter().any(blocks));
+                if !blocked {
+                    actions.push(without("foregroundDeletion"));
+                }
             }
         }
+        actions
     }
-    actions
+}
+
+/// Whether a deleted object is there only because of a finalizer of the collector.
+fn is_held_by(object: &Value, finalizer: &str) -> bool {
+    metadata::is_deleting(object) && metadata::finalizers(object).contains(&finalizer)
 }
 
 /// What the namespace controller would do.
@@ -204,7 +256,9 @@ fn namespaces(nodes: &[Node]) -> Vec<Action> {
         }
     }
     for node in nodes.iter().filter(|node| node.kind.is("Namespace") && going.contains(&*node.key.name)) {
-        let finalizing = node.object["spec"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|one| one == "kubernetes"));
+        let finalizing = node.object["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|one| one == "kubernetes"));
         if !full.contains(&*node.key.name) && finalizing {
             let mut object = (*node.object).clone();
             if let Some(list) = object["spec"]["finalizers"].as_array_mut() {

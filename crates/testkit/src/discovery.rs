@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::rest::{Answer, NOT_FOUND};
 use crate::rest::request::Request;
+use crate::rest::{Answer, NOT_FOUND};
 use crate::server::State;
 use crate::status::{Failure, Result};
 
@@ -21,7 +21,10 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
     match parts.as_slice() {
         ["version"] => Ok(Answer::Value(200, version())),
         ["readyz" | "livez" | "healthz"] => Ok(Answer::Bytes(200, "ok".into())),
-        ["api"] => Ok(Answer::Value(200, json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]}))),
+        ["api"] => Ok(Answer::Value(
+            200,
+            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]}),
+        )),
         ["api", "v1"] => Ok(Answer::Value(200, resources(state, "", "v1"))),
         ["apis"] => Ok(Answer::Value(200, groups(state))),
         ["apis", group] => match group_entry(state, group) {
@@ -32,7 +35,10 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
             }
             None => Ok(Answer::Text(404, NOT_FOUND)),
         },
-        ["apis", group, version] if state.kinds.all().any(|kind| kind.group == *group && kind.version == *version) || reviews(group).is_some() => {
+        ["apis", group, version]
+            if state.kinds.all().any(|kind| kind.group == *group && kind.version == *version)
+                || reviews(group).is_some() =>
+        {
             Ok(Answer::Value(200, resources(state, group, version)))
         }
         _ => Ok(Answer::Text(404, NOT_FOUND)),
@@ -47,14 +53,16 @@ fn version() -> Value {
 }
 
 fn group_entry(state: &State, group: &str) -> Option<Value> {
-    let versions: BTreeSet<&str> = state.kinds.all().filter(|kind| kind.group == group).map(|kind| kind.version.as_str()).collect();
+    let versions: BTreeSet<&str> =
+        state.kinds.all().filter(|kind| kind.group == group).map(|kind| kind.version.as_str()).collect();
     let version = versions.into_iter().next().or_else(|| reviews(group).map(|_| "v1"))?;
     let entry = json!({"groupVersion": format!("{group}/{version}"), "version": version});
     Some(json!({"name": group, "versions": [entry], "preferredVersion": entry}))
 }
 
 fn groups(state: &State) -> Value {
-    let mut names: BTreeSet<&str> = state.kinds.all().map(|kind| kind.group.as_str()).filter(|group| !group.is_empty()).collect();
+    let mut names: BTreeSet<&str> =
+        state.kinds.all().map(|kind| kind.group.as_str()).filter(|group| !group.is_empty()).collect();
     names.extend(["authorization.k8s.io", "authentication.k8s.io"]);
     let groups: Vec<_> = names.into_iter().filter_map(|group| group_entry(state, group)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
@@ -69,7 +77,10 @@ fn reviews(group: &str) -> Option<&'static [(&'static str, &'static str, bool)]>
             ("selfsubjectrulesreviews", "SelfSubjectRulesReview", false),
             ("subjectaccessreviews", "SubjectAccessReview", false),
         ]),
-        "authentication.k8s.io" => Some(&[("selfsubjectreviews", "SelfSubjectReview", false), ("tokenreviews", "TokenReview", false)]),
+        "authentication.k8s.io" => Some(&[
+            ("selfsubjectreviews", "SelfSubjectReview", false),
+            ("tokenreviews", "TokenReview", false),
+        ]),
         _ => None,
     }
 }

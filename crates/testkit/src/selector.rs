@@ -33,7 +33,7 @@ impl Labels {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Err(format!("unable to parse requirement: found '', expected: identifier after ','"));
+                return Err("unable to parse requirement: found '', expected: identifier after ','".into());
             }
             requirements.push(requirement(part)?);
         }
@@ -130,7 +130,9 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     }
     if part.contains(char::is_whitespace) {
         let word = part.split_whitespace().nth(1).unwrap_or_default();
-        return Err(format!("unable to parse requirement: found '{word}', expected: in, notin, =, ==, !=, gt, lt"));
+        return Err(format!(
+            "unable to parse requirement: found '{word}', expected: in, notin, =, ==, !=, gt, lt"
+        ));
     }
     make(part, Operator::Exists)
 }

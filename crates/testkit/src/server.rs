@@ -102,14 +102,21 @@ impl State {
         let (high, low) = (self.random.next_u64(), self.random.next_u64());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:x}{:03x}-{:012x}",
-            high >> 32, (high >> 16) & 0xffff, high & 0xfff, 8 + (low >> 62), (low >> 48) & 0xfff, low & 0xffff_ffff_ffff
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            8 + (low >> 62),
+            (low >> 48) & 0xfff,
+            low & 0xffff_ffff_ffff
         )
     }
 
     /// Five characters, of those that spell no words.
     pub(crate) fn suffix(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        (0..5).map(|_| char::from(ALPHABET[usize::try_from(self.random.next_u64() % 27).unwrap_or(0)])).collect()
+        (0..5)
+            .map(|_| char::from(ALPHABET[usize::try_from(self.random.next_u64() % 27).unwrap_or(0)]))
+            .collect()
     }
 
     pub(crate) fn now(&mut self) -> Timestamp {
@@ -214,7 +221,14 @@ impl ApiServer {
     }
 
     /// A request without a client: same meaning, same answer, at once. Watches are not answered this way.
-    pub fn call(&self, actor: &str, method: &str, path_and_query: &str, content_type: Option<&str>, body: Option<Value>) -> (u16, Value) {
+    pub fn call(
+        &self,
+        actor: &str,
+        method: &str,
+        path_and_query: &str,
+        content_type: Option<&str>,
+        body: Option<Value>,
+    ) -> (u16, Value) {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let request = Request {
             actor: actor.into(),
@@ -268,7 +282,9 @@ impl ApiServer {
 
     /// Watches and lists from before `revision` are refused from now on (410).
     pub fn compact(&self, revision: u64) {
-        self.with(|state| state.store.compacted = state.store.compacted.max(revision.min(state.store.revision)));
+        self.with(|state| {
+            state.store.compacted = state.store.compacted.max(revision.min(state.store.revision));
+        });
     }
 
     /// etcd came back from a backup: state and revision go back, and every watch breaks.
@@ -336,13 +352,19 @@ impl ApiServer {
         loop {
             let commits: Vec<_> = self.with(|state| {
                 let fresh = std::mem::take(&mut state.fresh);
-                if hooks.is_empty() { Vec::new() } else { fresh.iter().map(|entry| state.commit_of(entry)).collect() }
+                if hooks.is_empty() {
+                    Vec::new()
+                } else {
+                    fresh.iter().map(|entry| state.commit_of(entry)).collect()
+                }
             });
             if commits.is_empty() {
                 break;
             }
             for commit in &commits {
-                hooks.iter_mut().for_each(|hook| hook(commit));
+                for hook in &mut hooks {
+                    hook(commit);
+                }
             }
         }
         let mut place = self.0.hooks.lock();

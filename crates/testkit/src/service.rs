@@ -37,7 +37,9 @@ impl SimService {
     fn answer(&self, request: &Request) -> http::Response<SimBody> {
         let (code, body) = match self.server.answer(request) {
             Answer::Bytes(code, bytes) => (code, whole(bytes)),
-            Answer::Value(code, value) => (code, whole(serde_json::to_vec(&value).unwrap_or_default().into())),
+            Answer::Value(code, value) => {
+                (code, whole(serde_json::to_vec(&value).unwrap_or_default().into()))
+            }
             Answer::Text(code, text) => (code, whole(text.into())),
             Answer::Watch(watch) => {
                 let server = self.server.clone();
@@ -49,7 +51,8 @@ impl SimService {
             }
         };
         let mut response = http::Response::new(body);
-        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
         response
     }
@@ -72,7 +75,9 @@ impl Service<http::Request<Body>> for SimService {
         let service = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+            let header = |name| {
+                parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+            };
             let request = Request {
                 actor: service.actor.clone(),
                 method: parts.method.as_str().to_owned(),
@@ -81,7 +86,9 @@ impl Service<http::Request<Body>> for SimService {
                 accept: header(ACCEPT),
                 content_type: header(CONTENT_TYPE),
                 // Without a name of its own, a client is known by its actor.
-                user_agent: Some(header(USER_AGENT)).filter(|agent| !agent.is_empty()).unwrap_or_else(|| service.actor.clone()),
+                user_agent: Some(header(USER_AGENT))
+                    .filter(|agent| !agent.is_empty())
+                    .unwrap_or_else(|| service.actor.clone()),
                 body: body.collect().await?.to_bytes(),
             };
             Ok(service.answer(&request))

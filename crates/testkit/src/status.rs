@@ -24,7 +24,11 @@ impl Cause {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new("FieldValueInvalid", field, with_detail(format!("Invalid value: {}", quoted(value)), detail))
+        Self::new(
+            "FieldValueInvalid",
+            field,
+            with_detail(format!("Invalid value: {}", quoted(value)), detail),
+        )
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
@@ -56,7 +60,11 @@ impl Cause {
 
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         let field = field.into();
-        Self::new("FieldValueTypeInvalid", field, with_detail(format!("Invalid value: {}", quoted(value)), detail))
+        Self::new(
+            "FieldValueTypeInvalid",
+            field,
+            with_detail(format!("Invalid value: {}", quoted(value)), detail),
+        )
     }
 
     /// Invalid, without showing the value.
@@ -165,7 +173,8 @@ impl Failure {
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {}: {why}", kind.qualified(), go_quote(name));
+        let message =
+            format!("Operation cannot be fulfilled on {} {}: {why}", kind.qualified(), go_quote(name));
         Self::new(409, "Conflict", message).resource(kind, name)
     }
 
@@ -177,7 +186,11 @@ impl Failure {
     }
 
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
-        Self::conflict(kind, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
@@ -195,7 +208,7 @@ impl Failure {
             }
         }
         let list = match once.as_slice() {
-            [one] => (*one).clone(),
+            [single] => (*single).clone(),
             many => format!("[{}]", many.iter().map(|one| one.as_str()).collect::<Vec<_>>().join(", ")),
         };
         let mut message = format!("{qualified} {} is invalid: {list}", go_quote(name));
@@ -225,7 +238,8 @@ impl Failure {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource").bare()
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .bare()
     }
 
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {

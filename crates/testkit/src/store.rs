@@ -132,7 +132,13 @@ impl Store {
     }
 
     /// Makes a change. `new` carries no resource version yet.
-    pub(crate) fn commit(&mut self, key: Key, new: Option<Value>, actor: &Arc<str>, at: Timestamp) -> Arc<Entry> {
+    pub(crate) fn commit(
+        &mut self,
+        key: Key,
+        new: Option<Value>,
+        actor: &Arc<str>,
+        at: Timestamp,
+    ) -> Arc<Entry> {
         self.revision += 1;
         let revision = self.revision;
         let new = new.map(|mut value| {
@@ -145,7 +151,8 @@ impl Store {
         };
         self.versions.entry(key.clone()).or_default().push((revision, new.clone()));
         let kind = key.kind;
-        let entry = Arc::new(Entry { revision, actor: actor.clone(), at, key, old, new, gone: OnceLock::new() });
+        let entry =
+            Arc::new(Entry { revision, actor: actor.clone(), at, key, old, new, gone: OnceLock::new() });
         self.log.push(entry.clone());
         self.by_kind.entry(kind).or_default().push(entry.clone());
         entry
@@ -161,7 +168,13 @@ impl Store {
     }
 
     /// The objects as they were at a revision.
-    pub(crate) fn at(&self, revision: u64, kind: u32, namespace: Option<&str>, after: Option<&Key>) -> Vec<(Key, Shared)> {
+    pub(crate) fn at(
+        &self,
+        revision: u64,
+        kind: u32,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+    ) -> Vec<(Key, Shared)> {
         let from = match after {
             Some(key) => Bound::Excluded(key.clone()),
             None => Bound::Included(Key::new(kind, namespace.unwrap_or_default(), "")),

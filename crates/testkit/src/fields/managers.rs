@@ -3,6 +3,7 @@
 //! Deliberately absent: the annotation of `kubectl apply` without `--server-side`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -30,7 +31,7 @@ struct Owned {
     version: String,
 }
 
-type Managed = BTreeMap<Manager, Owned>;
+type Owners = BTreeMap<Manager, Owned>;
 
 /// What a write is about.
 pub(crate) struct Scope<'a> {
@@ -46,32 +47,53 @@ pub(crate) struct Scope<'a> {
 /// Fields that belong to the server.
 static OF_THE_SERVER: LazyLock<Set> = LazyLock::new(|| {
     Set::of(&[
-        "apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace", "metadata.creationTimestamp",
-        "metadata.selfLink", "metadata.uid", "metadata.clusterName", "metadata.generation",
-        "metadata.managedFields", "metadata.resourceVersion",
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
     ])
 });
 
-fn read(object: &Value) -> Managed {
-    let mut managed = Managed::new();
+fn read(object: &Value) -> Owners {
+    let mut out = Owners::new();
     for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let operation = match entry["operation"].as_str() {
             Some("Apply") => "Apply",
             Some("Update") => "Update",
-            _ => return Managed::new(),
+            _ => return Owners::new(),
         };
         let version = if operation == "Apply" { String::new() } else { text("apiVersion") };
         let manager = Manager { operation, name: text("manager"), version, subresource: text("subresource") };
-        let owned = Owned { fields: Set::from_json(&entry["fieldsV1"]), time: text("time"), version: text("apiVersion") };
-        managed.insert(manager, owned);
+        let owned = Owned {
+            fields: Set::from_json(&entry["fieldsV1"]),
+            time: text("time"),
+            version: text("apiVersion"),
+        };
+        out.insert(manager, owned);
     }
-    managed
+    out
 }
 
-fn write(object: &mut Value, managed: &Managed) {
-    let mut entries: Vec<_> = managed.iter().collect();
-    entries.sort_by_key(|(manager, owned)| (manager.operation, owned.time.clone(), manager.name.clone(), owned.version.clone(), manager.subresource.clone()));
+fn write(object: &mut Value, owners: &Owners) {
+    let mut entries: Vec<_> = owners.iter().collect();
+    entries.sort_by_key(|(manager, owned)| {
+        (
+            manager.operation,
+            owned.time.clone(),
+            manager.name.clone(),
+            owned.version.clone(),
+            manager.subresource.clone(),
+        )
+    });
     let entries: Vec<_> = entries
         .into_iter()
         .map(|(manager, owned)| {
@@ -127,26 +149,26 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
         }
         return;
     }
-    let mut managed = if !scope.subresource.is_empty() {
+    let mut owners = if !scope.subresource.is_empty() {
         read(base)
     } else if is_reset(new) {
-        Managed::new()
+        Owners::new()
     } else {
         let given = read(new);
         if given.is_empty() { read(base) } else { given }
     };
     drop_entries(new);
-    if managed.is_empty() && live.is_some() {
+    if owners.is_empty() && live.is_some() {
         return;
     }
     if comparison.is_same() {
-        return write(new, &managed);
+        return write(new, &owners);
     }
     let taken = comparison.modified.clone().union(&comparison.added);
-    for owned in managed.values_mut() {
+    for owned in owners.values_mut() {
         owned.fields = owned.fields.difference(&taken).difference(&comparison.removed);
     }
-    managed.retain(|_, owned| !owned.fields.is_empty());
+    owners.retain(|_, owned| !owned.fields.is_empty());
     let fields = taken.difference(&OF_THE_SERVER);
     if !fields.is_empty() {
         let manager = Manager {
@@ -155,16 +177,24 @@ pub(crate) fn update(live: Option<&Value>, new: &mut Value, scope: &Scope<'_>) {
             version: scope.api_version.into(),
             subresource: scope.subresource.into(),
         };
-        let owned = managed.entry(manager).or_insert_with(|| Owned { fields: Set::default(), time: String::new(), version: scope.api_version.into() });
+        let owned = owners.entry(manager).or_insert_with(|| Owned {
+            fields: Set::default(),
+            time: String::new(),
+            version: scope.api_version.into(),
+        });
         owned.fields = std::mem::take(&mut owned.fields).union(&fields);
         owned.time = scope.now.into();
     }
-    cap(&mut managed);
-    write(new, &managed);
+    cap(&mut owners);
+    write(new, &owners);
 }
 
-fn cap(managed: &mut Managed) {
-    let mut updaters: Vec<_> = managed.iter().filter(|(manager, _)| manager.operation == "Update").map(|(manager, owned)| (owned.time.clone(), manager.clone())).collect();
+fn cap(owners: &mut Owners) {
+    let mut updaters: Vec<_> = owners
+        .iter()
+        .filter(|(manager, _)| manager.operation == "Update")
+        .map(|(manager, owned)| (owned.time.clone(), manager.clone()))
+        .collect();
     if updaters.len() <= MOST_UPDATERS {
         return;
     }
@@ -175,17 +205,24 @@ fn cap(managed: &mut Managed) {
         if count <= MOST_UPDATERS {
             break;
         }
-        let Some(owned) = managed.get(&manager).cloned() else { continue };
-        let bucket = Manager { operation: "Update", name: "ancient-changes".into(), version: owned.version.clone(), subresource: String::new() };
+        let Some(owned) = owners.get(&manager).cloned() else { continue };
+        let bucket = Manager {
+            operation: "Update",
+            name: "ancient-changes".into(),
+            version: owned.version.clone(),
+            subresource: String::new(),
+        };
         let Some(earlier) = first.get(&owned.version) else {
             first.insert(owned.version.clone(), manager);
             continue;
         };
-        if !managed.contains_key(&bucket) && let Some(earlier) = managed.remove(earlier) {
-            managed.insert(bucket.clone(), earlier);
+        if !owners.contains_key(&bucket)
+            && let Some(earlier) = owners.remove(earlier)
+        {
+            owners.insert(bucket.clone(), earlier);
         }
-        managed.remove(&manager);
-        if let Some(into) = managed.get_mut(&bucket) {
+        owners.remove(&manager);
+        if let Some(into) = owners.get_mut(&bucket) {
             into.fields = std::mem::take(&mut into.fields).union(&owned.fields);
             into.time = owned.time;
         }
@@ -202,16 +239,21 @@ pub(crate) enum Refusal {
 }
 
 /// Applies `applied` to `live`, which is `None` for an object that does not exist.
-pub(crate) fn apply(live: Option<&Value>, applied: &Value, scope: &Scope<'_>, force: bool) -> Result<Value, Refusal> {
+pub(crate) fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    scope: &Scope<'_>,
+    force: bool,
+) -> Result<Value, Refusal> {
     typed::check(Some(scope.ty), applied, "").map_err(Refusal::Malformed)?;
     let empty = crate::schema::decode::empty(scope.ty);
     let base = live.unwrap_or(&empty);
-    let mut managed = read(base);
-    if managed.is_empty() && live.is_some() {
+    let mut owners = read(base);
+    if owners.is_empty() && live.is_some() {
         let before = Scope { manager: "before-first-apply", subresource: scope.subresource, ..*scope };
         let mut seen = base.clone();
         update(None, &mut seen, &before);
-        managed = read(&seen);
+        owners = read(&seen);
     }
     let manager = Manager {
         operation: "Apply",
@@ -220,17 +262,18 @@ pub(crate) fn apply(live: Option<&Value>, applied: &Value, scope: &Scope<'_>, fo
         subresource: scope.subresource.into(),
     };
     let merged = typed::merge(Some(scope.ty), Some(base), Some(applied)).unwrap_or_else(|| json!({}));
-    let last = managed.get(&manager).map(|owned| owned.fields.clone());
+    let last = owners.get(&manager).map(|owned| owned.fields.clone());
     let fields = typed::field_set(scope.ty, applied).without_trees(scope.ignored);
-    managed.insert(manager.clone(), Owned { fields, time: scope.now.into(), version: scope.api_version.into() });
+    owners
+        .insert(manager.clone(), Owned { fields, time: scope.now.into(), version: scope.api_version.into() });
     let result = match last {
-        Some(last) if !last.is_empty() => prune(scope.ty, merged, &last, &managed),
+        Some(last) if !last.is_empty() => prune(scope.ty, &merged, &last, &owners),
         _ => merged,
     };
     let comparison = typed::compare(scope.ty, base, &result).without(scope.ignored);
     let taken = comparison.modified.union(&comparison.added);
     let mut conflicts = Vec::new();
-    for (other, owned) in managed.iter_mut().filter(|(other, _)| **other != manager) {
+    for (other, owned) in owners.iter_mut().filter(|(other, _)| **other != manager) {
         let contested = owned.fields.intersection(&taken);
         if !contested.is_empty() {
             conflicts.push((printed(other, owned), contested.paths()));
@@ -239,24 +282,24 @@ pub(crate) fn apply(live: Option<&Value>, applied: &Value, scope: &Scope<'_>, fo
         owned.fields = owned.fields.difference(&comparison.removed);
     }
     if !force && !conflicts.is_empty() {
-        return Err(conflict(conflicts));
+        return Err(conflict(&conflicts));
     }
-    if let Some(owned) = managed.get_mut(&manager) {
+    if let Some(owned) = owners.get_mut(&manager) {
         owned.fields = owned.fields.difference(&OF_THE_SERVER);
     }
-    managed.retain(|_, owned| !owned.fields.is_empty());
+    owners.retain(|_, owned| !owned.fields.is_empty());
     let mut result = result;
-    write(&mut result, &managed);
+    write(&mut result, &owners);
     Ok(result)
 }
 
 /// Takes away what the manager applied last time, not this time, and nobody else owns.
-fn prune(ty: Type<'_>, merged: Value, last: &Set, managed: &Managed) -> Value {
+fn prune(ty: Type<'_>, merged: &Value, last: &Set, owners: &Owners) -> Value {
     let named = |set: &Set| set.with_named_fields(Some(ty));
-    let less = |fields: &Set| typed::remove(Some(ty), &merged, fields).unwrap_or_else(|| json!({}));
-    let merged_set = typed::field_set(ty, &merged);
+    let less = |fields: &Set| typed::remove(Some(ty), merged, fields).unwrap_or_else(|| json!({}));
+    let merged_set = typed::field_set(ty, merged);
     let mut pruned = less(&named(last));
-    let owned = managed.values().fold(Set::default(), |all, owned| all.union(&owned.fields));
+    let owned = owners.values().fold(Set::default(), |all, owned| all.union(&owned.fields));
     let keep = named(&typed::field_set(ty, &pruned)).union(&named(&owned));
     pruned = less(&named(&merged_set).difference(&keep));
     let gone = named(&merged_set).difference(&named(&typed::field_set(ty, &pruned)));
@@ -266,15 +309,15 @@ fn prune(ty: Type<'_>, merged: Value, last: &Set, managed: &Managed) -> Value {
 fn printed(manager: &Manager, owned: &Owned) -> String {
     let mut text = format!("{:?}", manager.name);
     if !manager.subresource.is_empty() {
-        text.push_str(&format!(" with subresource {:?}", manager.subresource));
+        let _ = write!(text, " with subresource {:?}", manager.subresource);
     }
     if manager.operation == "Update" {
-        text.push_str(&format!(" using {}", owned.version));
+        let _ = write!(text, " using {}", owned.version);
     }
     text
 }
 
-fn conflict(conflicts: Vec<(String, Vec<String>)>) -> Refusal {
+fn conflict(conflicts: &[(String, Vec<String>)]) -> Refusal {
     let mut flat: Vec<(String, String)> = conflicts
         .iter()
         .flat_map(|(manager, paths)| paths.iter().map(move |path| (manager.clone(), path.clone())))
@@ -311,18 +354,26 @@ pub(crate) fn only_times_differ(old: &Value, new: &Value) -> bool {
         }
         entry
     };
-    let pairs = old["metadata"]["managedFields"].as_array().into_iter().flatten()
+    let pairs = old["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten()
         .zip(new["metadata"]["managedFields"].as_array().into_iter().flatten());
     if pairs.clone().any(|(old, new)| old != new && bare(old) != bare(new)) {
         return false;
     }
-    same_but(old, new, &["metadata"]) && same_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
+    same_but(old, new, &["metadata"])
+        && same_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
 }
 
 /// Whether two maps agree on everything but some keys.
 pub(crate) fn same_but(old: &Value, new: &Value, except: &[&str]) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return old == new };
-    let relevant = |map: &Map<String, Value>| map.keys().filter(|key| !except.contains(&key.as_str())).count();
+    let relevant =
+        |map: &Map<String, Value>| map.keys().filter(|key| !except.contains(&key.as_str())).count();
     relevant(old) == relevant(new)
-        && old.iter().filter(|(key, _)| !except.contains(&key.as_str())).all(|(key, value)| new.get(key) == Some(value))
+        && old
+            .iter()
+            .filter(|(key, _)| !except.contains(&key.as_str()))
+            .all(|(key, value)| new.get(key) == Some(value))
 }

@@ -40,14 +40,15 @@ impl Set {
                     self.0.insert(last.clone(), Child { member: true, below: Self::default() });
                 }
             },
-            [first, rest @ ..] => match self.0.get_mut(first) {
-                Some(child) => child.below.insert(rest),
-                None => {
+            [first, rest @ ..] => {
+                if let Some(child) = self.0.get_mut(first) {
+                    child.below.insert(rest);
+                } else {
                     let mut child = Child::default();
                     child.below.insert(rest);
                     self.0.insert(first.clone(), child);
                 }
-            },
+            }
         }
     }
 
@@ -79,7 +80,13 @@ impl Set {
         self
     }
 
-    fn combine(&self, other: &Self, keep: impl Fn(bool, bool) -> bool + Copy, alone: bool, whole: bool) -> Self {
+    fn combine(
+        &self,
+        other: &Self,
+        keep: impl Fn(bool, bool) -> bool + Copy,
+        alone: bool,
+        whole: bool,
+    ) -> Self {
         let mut out = BTreeMap::new();
         for (element, ours) in &self.0 {
             let Some(theirs) = other.0.get(element) else {
@@ -142,7 +149,8 @@ impl Set {
 
     pub(crate) fn from_json(value: &Value) -> Self {
         let mut out = BTreeMap::new();
-        for (element, value) in value.as_object().into_iter().flatten().filter(|(element, _)| *element != ".") {
+        for (element, value) in value.as_object().into_iter().flatten().filter(|(element, _)| *element != ".")
+        {
             let below = Self::from_json(value);
             let member = below.is_empty() || value.get(".").is_some();
             out.insert(element.clone(), Child { member, below });
@@ -191,9 +199,13 @@ mod tests {
 
     #[test]
     fn a_set_reads_what_it_wrote() {
-        let json = json!({"f:spec": {".": {}, "f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}}}});
+        let json =
+            json!({"f:spec": {".": {}, "f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}}}});
         assert_eq!(Set::from_json(&json).to_json(), json);
-        assert_eq!(Set::from_json(&json).paths(), [".spec", ".spec.containers[name=\"a\"]", ".spec.containers[name=\"a\"].image"]);
+        assert_eq!(
+            Set::from_json(&json).paths(),
+            [".spec", ".spec.containers[name=\"a\"]", ".spec.containers[name=\"a\"].image"]
+        );
     }
 
     #[test]

@@ -46,7 +46,9 @@ fn view(ty: Option<Type<'_>>) -> View<'_> {
     let Some(ty) = ty else { return View::Leaf };
     match &ty.node().shape {
         Shape::Struct { atomic: false, .. } | Shape::Map { atomic: false, .. } => View::Fields(ty),
-        Shape::List { items, kind: kind @ (ListKind::Set | ListKind::Map(_)), .. } => View::Items(ty.at(*items), kind),
+        Shape::List { items, kind: kind @ (ListKind::Set | ListKind::Map(_)), .. } => {
+            View::Items(ty.at(*items), kind)
+        }
         _ => View::Leaf,
     }
 }
@@ -63,7 +65,9 @@ fn element(item_type: Type<'_>, kind: &ListKind, item: &Value) -> Result<String,
                 // A key that is always written counts as empty where it is missing.
                 let value = item.get(key).cloned().or_else(|| {
                     let field = item_type.field(key)?;
-                    field.default.clone().or_else(|| (field.keep && !field.pointer).then(|| decode::empty(item_type.at(field.node))))
+                    field.default.clone().or_else(|| {
+                        (field.keep && !field.pointer).then(|| decode::empty(item_type.at(field.node)))
+                    })
                 });
                 if let Some(value) = value {
                     found.insert(key.clone(), value);
@@ -107,7 +111,8 @@ pub(crate) fn check(ty: Option<Type<'_>>, value: &Value, path: &str) -> Result<(
         (View::Items(item_type, kind), Value::Array(items)) => {
             let mut seen = std::collections::BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
-                let element = element(item_type, kind, item).map_err(|problem| format!("{path}: element {index}: {problem}"))?;
+                let element = element(item_type, kind, item)
+                    .map_err(|problem| format!("{path}: element {index}: {problem}"))?;
                 let shown = super::shown(&element);
                 check(Some(item_type), item, &format!("{path}{shown}"))?;
                 if !seen.insert(element) {
@@ -116,8 +121,12 @@ pub(crate) fn check(ty: Option<Type<'_>>, value: &Value, path: &str) -> Result<(
             }
             Ok(())
         }
-        (View::Fields(_), other) if !other.is_null() => Err(format!("{path}: expected map, got {}", go_value(other))),
-        (View::Items(..), other) if !other.is_null() => Err(format!("{path}: expected list, got {}", go_value(other))),
+        (View::Fields(_), other) if !other.is_null() => {
+            Err(format!("{path}: expected map, got {}", go_value(other)))
+        }
+        (View::Items(..), other) if !other.is_null() => {
+            Err(format!("{path}: expected list, got {}", go_value(other)))
+        }
         _ => Ok(()),
     }
 }
@@ -178,7 +187,13 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-fn differ(ty: Option<Type<'_>>, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<String>, out: &mut Comparison) {
+fn differ(
+    ty: Option<Type<'_>>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    path: &mut Vec<String>,
+    out: &mut Comparison,
+) {
     let leaf = |out: &mut Comparison, path: &[String]| match (old, new) {
         (None, Some(_)) => out.added.insert(path),
         (Some(_), None) => out.removed.insert(path),
@@ -193,7 +208,10 @@ fn differ(ty: Option<Type<'_>>, old: Option<&Value>, new: Option<&Value>, path: 
         _ if is_empty(old) && is_empty(new) => return leaf(out, path),
         View::Fields(ty) => {
             let none = Map::new();
-            let (left, right) = (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
+            let (left, right) = (
+                old.and_then(Value::as_object).unwrap_or(&none),
+                new.and_then(Value::as_object).unwrap_or(&none),
+            );
             // Who owns what is nobody's.
             let at_metadata = matches!(path.as_slice(), [one] if one == "f:metadata");
             let counts = |name: &str| !(at_metadata && name == "managedFields");
@@ -266,9 +284,12 @@ pub(crate) fn merge(ty: Option<Type<'_>>, live: Option<&Value>, applied: Option<
 
 /// Items of both, in the order of `right` where both have them, and of `left` around them.
 fn merge_items(item_type: Type<'_>, left: &[(String, &Value)], right: &[(String, &Value)]) -> Vec<Value> {
-    let lefts: BTreeMap<&str, &Value> = left.iter().map(|(element, item)| (element.as_str(), *item)).collect();
-    let rights: BTreeMap<&str, &Value> = right.iter().map(|(element, item)| (element.as_str(), *item)).collect();
-    let mut shared = right.iter().map(|(element, _)| element.as_str()).filter(|element| lefts.contains_key(element));
+    let lefts: BTreeMap<&str, &Value> =
+        left.iter().map(|(element, item)| (element.as_str(), *item)).collect();
+    let rights: BTreeMap<&str, &Value> =
+        right.iter().map(|(element, item)| (element.as_str(), *item)).collect();
+    let mut shared =
+        right.iter().map(|(element, _)| element.as_str()).filter(|element| lefts.contains_key(element));
     let mut next = shared.next();
     let mut merged = std::collections::BTreeSet::new();
     let mut out = Vec::new();

@@ -48,14 +48,8 @@ pub(crate) fn create(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
     Ok(())
 }
 
-/// What has to hold for an object that is complete.
-pub(crate) fn validate_create(_: &State, _: &Call<'_>, _: &Value) -> Result<()> {
-    Ok(())
-}
-
 /// What happens to every changed object.
-pub(crate) fn update(state: &mut State, call: &Call<'_>, old: &Value, object: &mut Value) -> Result<()> {
-    let _ = old;
+pub(crate) fn update(state: &mut State, call: &Call<'_>, object: &mut Value) -> Result<()> {
     if call.kind.namespaced {
         let key = namespace_key(state, &call.place.namespace);
         if state.store.get(&key).is_none() {
@@ -85,7 +79,8 @@ fn namespace_lives(state: &State, call: &Call<'_>, object: &Value) -> Result<()>
         return Err(namespace_missing(state, namespace));
     };
     if found.value["status"]["phase"] == "Terminating" || metadata::is_deleting(&found.value) {
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut failure = Failure::forbidden(&call.kind, metadata::text(object, "name"), &why);
         let cause = json!({
             "reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"),
@@ -104,10 +99,13 @@ fn service_account(state: &mut State, call: &Call<'_>, object: &mut Value) -> Re
     object["spec"]["serviceAccount"] = name.clone().into();
     let kind = state.kinds.get("", "serviceaccounts").map_or(0, |kind| kind.id);
     let Some(account) = state.store.get(&Key::new(kind, namespace, &name)).cloned() else {
-        let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        let why =
+            format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
         return Err(Failure::forbidden(&call.kind, metadata::text(object, "name"), &why));
     };
-    let automount = object["spec"]["automountServiceAccountToken"].as_bool().or_else(|| account.value["automountServiceAccountToken"].as_bool());
+    let automount = object["spec"]["automountServiceAccountToken"]
+        .as_bool()
+        .or_else(|| account.value["automountServiceAccountToken"].as_bool());
     if automount != Some(false) {
         mount_token(state, &mut object["spec"]);
     }
@@ -122,7 +120,13 @@ fn service_account(state: &mut State, call: &Call<'_>, object: &mut Value) -> Re
 
 fn mount_token(state: &mut State, spec: &mut Value) {
     let prefix = "kube-api-access-";
-    let existing = spec["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str()).find(|name| name.starts_with(prefix)).map(str::to_owned);
+    let existing = spec["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|volume| volume["name"].as_str())
+        .find(|name| name.starts_with(prefix))
+        .map(str::to_owned);
     let name = existing.clone().unwrap_or_else(|| format!("{prefix}{}", state.suffix()));
     let mut needed = false;
     for list in ["initContainers", "containers"] {
@@ -152,7 +156,11 @@ fn priority(state: &State, call: &Call<'_>, object: &mut Value) -> Result<()> {
     let kind = state.kinds.get("scheduling.k8s.io", "priorityclasses").map_or(0, |kind| kind.id);
     let name = object["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
     let class = if name.is_empty() {
-        state.store.live(kind, None).map(|(_, class)| class.clone()).find(|class| class.value["globalDefault"] == true)
+        state
+            .store
+            .live(kind, None)
+            .map(|(_, class)| class.clone())
+            .find(|class| class.value["globalDefault"] == true)
     } else {
         let found = state.store.get(&Key::new(kind, "", &name)).cloned();
         if found.is_none() {
@@ -168,7 +176,11 @@ fn priority(state: &State, call: &Call<'_>, object: &mut Value) -> Result<()> {
     if let Some(given) = object["spec"]["priority"].as_i64()
         && value != given
     {
-        let why = "the integer value of priority (".to_owned() + &given.to_string() + ") must not be provided in pod spec; priority admission controller computed " + &value.to_string() + " from the given PriorityClass name";
+        let why = "the integer value of priority (".to_owned()
+            + &given.to_string()
+            + ") must not be provided in pod spec; priority admission controller computed "
+            + &value.to_string()
+            + " from the given PriorityClass name";
         return Err(Failure::forbidden(&call.kind, metadata::text(object, "name"), &why));
     }
     if name.is_empty()
@@ -211,7 +223,9 @@ fn default_storage_class(state: &State, object: &mut Value) {
         return;
     }
     let kind = state.kinds.get("storage.k8s.io", "storageclasses").map_or(0, |kind| kind.id);
-    let default = state.store.live(kind, None).find(|(_, class)| class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true");
+    let default = state.store.live(kind, None).find(|(_, class)| {
+        class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
+    });
     if let Some((_, class)) = default {
         object["spec"]["storageClassName"] = class.value["metadata"]["name"].clone();
     }

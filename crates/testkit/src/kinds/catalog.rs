@@ -16,7 +16,8 @@ const RETURNS: u8 = 8;
 const CLUSTER: u8 = 16;
 
 /// Group, version, kind, plural, short names, subresources, flags, selectable fields.
-type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, u8, &'static str);
+type Row =
+    (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, u8, &'static str);
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
@@ -82,7 +83,11 @@ pub(crate) fn built_in() -> Kinds {
             upsert: has(UPSERT),
             returns_deleted: has(RETURNS),
             selectable: words(selectable),
-            ignored: if with_status { Set::of(&["status"]) } else { Set::default() },
+            ignored: match kind {
+                "CertificateSigningRequest" => Set::of(&["spec", "status"]),
+                _ if with_status => Set::of(&["status"]),
+                _ => Set::default(),
+            },
             ignored_by_status: ignored_by_status(kind),
             custom: None,
         });
@@ -94,8 +99,6 @@ pub(crate) fn built_in() -> Kinds {
 fn ignored_by_status(kind: &str) -> Set {
     match kind {
         "Pod" => Set::of(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
-        "Node" | "Namespace" | "ReplicaSet" | "DaemonSet" | "StatefulSet" | "Job" | "PodDisruptionBudget"
-        | "HorizontalPodAutoscaler" | "ResourceQuota" | "PersistentVolume" | "CronJob" => Set::of(&["spec"]),
         "Deployment" => Set::of(&["spec", "metadata.labels"]),
         "CustomResourceDefinition" => Set::of(&["metadata", "spec"]),
         _ => Set::of(&["spec"]),

@@ -81,6 +81,38 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
             or(object, "volumeBindingMode", "Immediate");
         }
         "PriorityClass" => or(object, "preemptionPolicy", "PreemptLowerPriority"),
+        "RoleBinding" | "ClusterRoleBinding" => {
+            or_text(&mut object["roleRef"], "apiGroup", "rbac.authorization.k8s.io");
+            for subject in each(object, "subjects") {
+                if subject["kind"] != "ServiceAccount" {
+                    or_text(subject, "apiGroup", "rbac.authorization.k8s.io");
+                }
+            }
+        }
+        "HorizontalPodAutoscaler" => {
+            let spec = &mut object["spec"];
+            or(spec, "minReplicas", 1);
+            or(
+                spec,
+                "metrics",
+                json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+            );
+        }
+        "NetworkPolicy" => {
+            let mut types = vec!["Ingress"];
+            if object["spec"]["egress"].as_array().is_some_and(|rules| !rules.is_empty()) {
+                types.push("Egress");
+            }
+            or(&mut object["spec"], "policyTypes", json!(types));
+        }
+        "CustomResourceDefinition" => definition(&mut object["spec"]),
+        _ => workload(kind, object),
+    }
+}
+
+/// Kinds that make pods.
+fn workload(kind: &Kind, object: &mut Value) {
+    match kind.kind.as_str() {
         "Deployment" => deployment(&mut object["spec"]),
         "ReplicaSet" => {
             replicas(&mut object["spec"]);
@@ -114,33 +146,16 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
             or(&mut object["spec"], "failedJobsHistoryLimit", 1);
             template(&mut object["spec"]["jobTemplate"]["spec"]);
         }
-        "RoleBinding" | "ClusterRoleBinding" => {
-            or_text(&mut object["roleRef"], "apiGroup", "rbac.authorization.k8s.io");
-            for subject in each(object, "subjects") {
-                if subject["kind"] != "ServiceAccount" {
-                    or_text(subject, "apiGroup", "rbac.authorization.k8s.io");
-                }
-            }
-        }
-        "HorizontalPodAutoscaler" => {
-            let spec = &mut object["spec"];
-            or(spec, "minReplicas", 1);
-            or(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]));
-        }
-        "NetworkPolicy" => {
-            let mut types = vec!["Ingress"];
-            if object["spec"]["egress"].as_array().is_some_and(|rules| !rules.is_empty()) {
-                types.push("Egress");
-            }
-            or(&mut object["spec"], "policyTypes", json!(types));
-        }
-        "CustomResourceDefinition" => definition(&mut object["spec"]),
         _ => {}
     }
 }
 
 fn limits_are_requests(container: &mut Value) {
-    let Some(limits) = container["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned() else { return };
+    let Some(limits) =
+        container["resources"]["limits"].as_object().filter(|limits| !limits.is_empty()).cloned()
+    else {
+        return;
+    };
     or(&mut container["resources"], "requests", json!({}));
     let Some(requests) = container["resources"]["requests"].as_object_mut() else { return };
     for (name, limit) in limits {

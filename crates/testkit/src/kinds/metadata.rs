@@ -41,12 +41,16 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 /// Whether a change leaves nothing to wait for: then the object goes instead.
 pub(crate) fn is_due(old: &Value, new: &Value) -> bool {
-    is_deleting(old) && finalizers(new).is_empty() && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+    is_deleting(old)
+        && finalizers(new).is_empty()
+        && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
 }
 
 /// Owners are named once.
 pub(crate) fn dedup_owners(object: &mut Value) {
-    let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+    let Some(owners) = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else {
+        return;
+    };
     let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in owners.drain(..) {
         if !seen.contains(&owner) {
@@ -66,15 +70,20 @@ pub(crate) fn settle(old: &Value, new: &mut Value) {
     if is_deleting(old) {
         set(new, "deletionTimestamp", before("deletionTimestamp"));
     }
-    if before("deletionGracePeriodSeconds").is_some() && new["metadata"].get("deletionGracePeriodSeconds").is_none() {
+    if before("deletionGracePeriodSeconds").is_some()
+        && new["metadata"].get("deletionGracePeriodSeconds").is_none()
+    {
         set(new, "deletionGracePeriodSeconds", before("deletionGracePeriodSeconds"));
     }
 }
 
 fn is_label(name: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bytes = name.as_bytes();
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
 }
 
 pub(crate) fn is_subdomain(name: &str) -> bool {
@@ -106,13 +115,19 @@ pub(crate) fn subdomain_problems(name: &str) -> Vec<String> {
 
 fn name_problems(kind: &Kind, name: &str, prefix: bool) -> Vec<String> {
     // A prefix may end in a dash: a suffix follows.
-    let masked = if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+    let masked =
+        if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     if kind.group == "rbac.authorization.k8s.io" {
         let mut problems = Vec::new();
         if masked == "." || masked == ".." {
             problems.push(format!("may not be '{masked}'"));
         }
-        problems.extend(["/", "%"].iter().filter(|one| masked.contains(**one)).map(|one| format!("may not contain '{one}'")));
+        problems.extend(
+            ["/", "%"]
+                .iter()
+                .filter(|one| masked.contains(**one))
+                .map(|one| format!("may not contain '{one}'")),
+        );
         return problems;
     }
     if kind.is("Namespace") || kind.is("Service") {
@@ -136,7 +151,9 @@ fn key_problems(key: &str) -> Vec<String> {
         if prefix.is_empty() {
             problems.push("prefix part must be non-empty".to_owned());
         } else {
-            problems.extend(subdomain_problems(&prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+            problems.extend(
+                subdomain_problems(&prefix).into_iter().map(|problem| format!("prefix part {problem}")),
+            );
         }
     }
     if name.is_empty() {
@@ -154,13 +171,17 @@ fn key_problems(key: &str) -> Vec<String> {
 fn is_word(name: &str) -> bool {
     let bytes = name.as_bytes();
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 /// What is wrong with a map of labels.
 pub(crate) fn label_causes(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        causes.extend(key_problems(key).iter().map(|problem| Cause::invalid(path, &key.as_str().into(), problem)));
+        causes.extend(
+            key_problems(key).iter().map(|problem| Cause::invalid(path, &key.as_str().into(), problem)),
+        );
         let text = value.as_str().unwrap_or_default();
         if text.len() > 63 {
             causes.push(Cause::invalid(path, value, "must be no more than 63 characters"));
@@ -178,20 +199,30 @@ pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
     let generate = text(object, "generateName");
     if !generate.is_empty() {
         let problems = name_problems(kind, generate, true);
-        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.generateName", &metadata["generateName"], problem)));
+        causes.extend(
+            problems
+                .iter()
+                .map(|problem| Cause::invalid("metadata.generateName", &metadata["generateName"], problem)),
+        );
     }
     if text(object, "name").is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
     } else {
         let problems = name_problems(kind, text(object, "name"), false);
-        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.name", &metadata["name"], problem)));
+        causes.extend(
+            problems.iter().map(|problem| Cause::invalid("metadata.name", &metadata["name"], problem)),
+        );
     }
     label_causes(&metadata["labels"], "metadata.labels", &mut causes);
     let mut size = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
         let problems = key_problems(&key.to_lowercase());
-        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.annotations", &key.as_str().into(), problem)));
+        causes.extend(
+            problems
+                .iter()
+                .map(|problem| Cause::invalid("metadata.annotations", &key.as_str().into(), problem)),
+        );
     }
     if size > MOST_ANNOTATION_BYTES {
         causes.push(Cause::too_long("metadata.annotations", MOST_ANNOTATION_BYTES as u64));
@@ -200,9 +231,15 @@ pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
     for (index, finalizer) in finalizers(object).into_iter().enumerate() {
         let problems = key_problems(finalizer);
         let path = format!("metadata.finalizers[{index}]");
-        causes.extend(problems.iter().map(|problem| Cause::invalid("metadata.finalizers", &finalizer.into(), problem)));
+        causes.extend(
+            problems.iter().map(|problem| Cause::invalid("metadata.finalizers", &finalizer.into(), problem)),
+        );
         if !finalizer.contains('/') && !matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes") {
-            causes.push(Cause::invalid(path, &finalizer.into(), "name is neither a standard finalizer name nor is it fully qualified"));
+            causes.push(Cause::invalid(
+                path,
+                &finalizer.into(),
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
     causes
@@ -213,22 +250,43 @@ fn owner_causes(metadata: &Value, causes: &mut Vec<Cause>) {
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         let path = "metadata.ownerReferences";
         let empty = |key: &str| owner[key].as_str().is_none_or(str::is_empty);
-        for (key, detail) in [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
+        for (key, detail) in
+            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
+        {
             if empty(key) {
-                causes.push(Cause::invalid(format!("{path}.{key}"), &owner.get(key).cloned().unwrap_or_else(|| "".into()), detail));
+                causes.push(Cause::invalid(
+                    format!("{path}.{key}"),
+                    &owner.get(key).cloned().unwrap_or_else(|| "".into()),
+                    detail,
+                ));
             }
         }
         if empty("apiVersion") {
-            causes.push(Cause::invalid(format!("{path}.apiVersion"), &"".into(), "version must not be empty"));
+            causes.push(Cause::invalid(
+                format!("{path}.apiVersion"),
+                &"".into(),
+                "version must not be empty",
+            ));
         }
         if owner["controller"] == true {
             if let Some(first) = controller {
-                let shown = |owner: &Value| format!("{}/{}", owner["kind"].as_str().unwrap_or_default(), owner["name"].as_str().unwrap_or_default());
+                let shown = |owner: &Value| {
+                    format!(
+                        "{}/{}",
+                        owner["kind"].as_str().unwrap_or_default(),
+                        owner["name"].as_str().unwrap_or_default()
+                    )
+                };
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
-                    shown(first), shown(owner)
+                    shown(first),
+                    shown(owner)
                 );
-                causes.push(Cause::invalid("metadata.ownerReferences", &metadata["ownerReferences"], &detail));
+                causes.push(Cause::invalid(
+                    "metadata.ownerReferences",
+                    &metadata["ownerReferences"],
+                    &detail,
+                ));
             } else {
                 controller = Some(owner);
             }
@@ -250,10 +308,18 @@ pub(crate) fn update_causes(old: &Value, new: &Value) -> Vec<Cause> {
             ));
         }
     }
-    for key in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for key in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
         let (before, after) = (old["metadata"].get(key), new["metadata"].get(key));
         if before != after {
-            let shown = after.cloned().unwrap_or_else(|| if key == "deletionGracePeriodSeconds" || key == "deletionTimestamp" { json!(null) } else { "".into() });
+            let shown = after.cloned().unwrap_or_else(|| {
+                if key == "deletionGracePeriodSeconds" || key == "deletionTimestamp" {
+                    json!(null)
+                } else {
+                    "".into()
+                }
+            });
             causes.push(Cause::invalid(format!("metadata.{key}"), &shown, "field is immutable"));
         }
     }

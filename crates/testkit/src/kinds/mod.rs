@@ -19,6 +19,11 @@ pub(crate) mod validation;
 
 /// What is served under one plural.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    clippy::struct_field_names,
+    reason = "a row of a table; Kubernetes calls it kind"
+)]
 pub(crate) struct Kind {
     pub(crate) id: u32,
     pub(crate) group: String,
@@ -92,13 +97,8 @@ pub(crate) struct Kinds {
 impl Kinds {
     pub(crate) fn insert(&mut self, mut kind: Kind) -> Arc<Kind> {
         let name = (kind.group.clone(), kind.plural.clone());
-        kind.id = match self.by_name.get(&name) {
-            Some(known) => known.id,
-            None => {
-                self.next += 1;
-                self.next
-            }
-        };
+        kind.id = self.by_name.get(&name).map_or(self.next + 1, |known| known.id);
+        self.next = self.next.max(kind.id);
         let kind = Arc::new(kind);
         self.by_name.insert(name, kind.clone());
         self.by_id.insert(kind.id, kind.clone());

@@ -21,7 +21,10 @@ pub(crate) fn pod_spec(spec: &mut Value) {
     or(spec, "terminationGracePeriodSeconds", 30);
     or_text(spec, "schedulerName", "default-scheduler");
     // The older name says the same.
-    let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| spec[*key].as_str()).map(str::to_owned);
+    let account = ["serviceAccountName", "serviceAccount"]
+        .iter()
+        .find_map(|key| spec[*key].as_str())
+        .map(str::to_owned);
     if let Some(account) = account {
         spec["serviceAccountName"] = account.clone().into();
         spec["serviceAccount"] = account.into();

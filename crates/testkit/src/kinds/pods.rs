@@ -22,9 +22,18 @@ pub(crate) fn prepare_create(object: &mut Value, now: &str) {
 
 /// `BestEffort`, `Burstable` or `Guaranteed`.
 fn quality_of_service(spec: &Value) -> &'static str {
-    let containers: Vec<&Value> = ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten()).collect();
-    let of = |container: &Value, list: &str, name: &str| container["resources"][list].get(name).cloned().filter(|value| *value != "0");
-    let asks = |container: &&&Value| ["requests", "limits"].iter().any(|list| ["cpu", "memory"].iter().any(|name| of(container, list, name).is_some()));
+    let containers: Vec<&Value> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
+        .collect();
+    let of = |container: &Value, list: &str, name: &str| {
+        container["resources"][list].get(name).cloned().filter(|value| *value != "0")
+    };
+    let asks = |container: &&&Value| {
+        ["requests", "limits"]
+            .iter()
+            .any(|list| ["cpu", "memory"].iter().any(|name| of(container, list, name).is_some()))
+    };
     if !containers.iter().any(|container| asks(&container)) {
         return "BestEffort";
     }
@@ -51,7 +60,11 @@ pub(crate) fn prepare_status(old: &Value, object: &mut Value) {
         status["observedGeneration"] = generation.clone();
     }
     for condition in super::defaults::each(status, "conditions") {
-        let before = old["status"]["conditions"].as_array().into_iter().flatten().find(|one| one["type"] == condition["type"]);
+        let before = old["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|one| one["type"] == condition["type"]);
         if condition.get("observedGeneration").is_none()
             && let Some(generation) = before.and_then(|before| before.get("observedGeneration"))
         {
@@ -86,7 +99,9 @@ pub(crate) fn prepare_resize(old: &Value, object: &mut Value) {
     let mut spec = old["spec"].clone();
     for list in ["containers", "initContainers"] {
         let wanted = object["spec"][list].as_array().cloned().unwrap_or_default();
-        let names = |list: &Value| list.as_array().into_iter().flatten().map(|one| one["name"].clone()).collect::<Vec<_>>();
+        let names = |list: &Value| {
+            list.as_array().into_iter().flatten().map(|one| one["name"].clone()).collect::<Vec<_>>()
+        };
         if names(&spec[list]) != names(&object["spec"][list]) {
             // Refused later.
             return;
@@ -110,7 +125,11 @@ pub(crate) fn resize_causes(old: &Value, new: &Value) -> Vec<Cause> {
     if class(old) == class(new) {
         return Vec::new();
     }
-    vec![Cause::invalid("spec", &new["status"]["qosClass"], "Pod QOS Class may not change as a result of resizing")]
+    vec![Cause::invalid(
+        "spec",
+        &new["status"]["qosClass"],
+        "Pod QOS Class may not change as a result of resizing",
+    )]
 }
 
 const IMMUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -125,7 +144,10 @@ pub(crate) fn update_causes(old: &Value, new: &Value) -> Vec<Cause> {
     for list in ["containers", "initContainers"] {
         let count = |spec: &Value| spec[list].as_array().map_or(0, Vec::len);
         if count(before) != count(after) {
-            causes.push(Cause::forbidden(format!("spec.{list}"), "pod updates may not add or remove containers"));
+            causes.push(Cause::forbidden(
+                format!("spec.{list}"),
+                "pod updates may not add or remove containers",
+            ));
             return causes;
         }
     }
@@ -144,11 +166,19 @@ pub(crate) fn update_causes(old: &Value, new: &Value) -> Vec<Cause> {
     let deadline = |spec: &Value| spec["activeDeadlineSeconds"].as_i64();
     match (deadline(before), deadline(after)) {
         (Some(before), Some(after)) if after > before => {
-            causes.push(Cause::invalid("spec.activeDeadlineSeconds", &after.into(), "must be less than or equal to previous value"));
+            causes.push(Cause::invalid(
+                "spec.activeDeadlineSeconds",
+                &after.into(),
+                "must be less than or equal to previous value",
+            ));
             return causes;
         }
         (Some(_), None) => {
-            causes.push(Cause::invalid("spec.activeDeadlineSeconds", &Value::Null, "must not update from a positive integer to nil value"));
+            causes.push(Cause::invalid(
+                "spec.activeDeadlineSeconds",
+                &Value::Null,
+                "must not update from a positive integer to nil value",
+            ));
             return causes;
         }
         _ => {}
@@ -157,14 +187,20 @@ pub(crate) fn update_causes(old: &Value, new: &Value) -> Vec<Cause> {
         if kept {
             restore("tolerations");
         } else {
-            causes.push(Cause::forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
+            causes.push(Cause::forbidden(
+                "spec.tolerations",
+                "existing toleration can not be modified except its tolerationSeconds",
+            ));
         }
     }
     let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
     if gates(after).iter().all(|gate| gates(before).contains(gate)) {
         restore("schedulingGates");
     } else {
-        causes.push(Cause::forbidden("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"));
+        causes.push(Cause::forbidden(
+            "spec.schedulingGates",
+            "only deletion is allowed, but found new scheduling gate",
+        ));
     }
     if masked != *before {
         causes.push(Cause::forbidden("spec", &format!("{IMMUTABLE}\n")));

@@ -11,11 +11,10 @@ use crate::clock;
 use crate::rest::Call;
 use crate::schema::crd;
 use crate::server::State;
-use crate::status::Result;
 use crate::store::Shared;
 
 /// Before an object is created.
-pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Value) -> Result<()> {
+pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Value) {
     let kind = &call.kind;
     if kind.generation {
         metadata::set(object, "generation", Some(1.into()));
@@ -28,7 +27,7 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
         {
             map.remove("status");
         }
-        return Ok(());
+        return;
     }
     match kind.kind.as_str() {
         "Pod" => pods::prepare_create(object, &clock::seconds(state.now())),
@@ -44,14 +43,22 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
         "Deployment" | "Job" | "CronJob" | "ResourceQuota" | "Ingress" => reset_status(object, json!({})),
         "ReplicaSet" | "StatefulSet" => reset_status(object, json!({"replicas": 0})),
         "DaemonSet" => {
-            reset_status(object, json!({"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}));
+            reset_status(
+                object,
+                json!({"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}),
+            );
             super::defaults::or(&mut object["metadata"], "annotations", json!({}));
             object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
         }
         "PodDisruptionBudget" => {
-            reset_status(object, json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}));
+            reset_status(
+                object,
+                json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+            );
         }
-        "HorizontalPodAutoscaler" => reset_status(object, json!({"desiredReplicas": 0, "currentMetrics": null})),
+        "HorizontalPodAutoscaler" => {
+            reset_status(object, json!({"desiredReplicas": 0, "currentMetrics": null}));
+        }
         "PersistentVolumeClaim" => reset_status(object, json!({"phase": "Pending"})),
         "PersistentVolume" => {
             let now = clock::seconds(state.now());
@@ -69,7 +76,6 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
     if kind.is("Job") {
         job(object);
     }
-    Ok(())
 }
 
 fn reset_status(object: &mut Value, status: Value) {
@@ -110,10 +116,13 @@ fn job(object: &mut Value) {
     }
     let uid = object["metadata"]["uid"].clone();
     let name = object["metadata"]["name"].clone();
-    let mut labels = object["spec"]["template"]["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let mut labels =
+        object["spec"]["template"]["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     for (key, value) in [
-        ("batch.kubernetes.io/controller-uid", &uid), ("controller-uid", &uid),
-        ("batch.kubernetes.io/job-name", &name), ("job-name", &name),
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("job-name", &name),
     ] {
         labels.insert(key.into(), value.clone());
     }
@@ -153,15 +162,24 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
         "Namespace" if call.place.subresource == "finalize" => put_back(object, "status"),
         "DaemonSet" if call.place.subresource.is_empty() => {
             let template = &old["spec"]["template"];
-            let mut generation: i64 = old["metadata"]["annotations"]["deprecated.daemonset.template.generation"].as_str().and_then(|text| text.parse().ok()).unwrap_or(1);
+            let mut generation: i64 =
+                old["metadata"]["annotations"]["deprecated.daemonset.template.generation"]
+                    .as_str()
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(1);
             if *template != object["spec"]["template"] {
                 generation += 1;
             }
             super::defaults::or(&mut object["metadata"], "annotations", json!({}));
-            object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = generation.to_string().into();
+            object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] =
+                generation.to_string().into();
         }
         "Service" if call.place.subresource.is_empty() => service_update(old, object),
-        "CertificateSigningRequest" if call.place.subresource != "status" && call.place.subresource != "approval" => put_back(object, "status"),
+        "CertificateSigningRequest"
+            if call.place.subresource != "status" && call.place.subresource != "approval" =>
+        {
+            put_back(object, "status");
+        }
         "CustomResourceDefinition" if call.place.subresource.is_empty() => {
             crd::settle(object, &clock::seconds(state.now()));
         }
@@ -169,6 +187,11 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
     }
     if kind.is("CertificateSigningRequest") {
         put_back(object, "spec");
+        let now = clock::seconds(state.now());
+        for condition in super::defaults::each(&mut object["status"], "conditions") {
+            super::defaults::or(condition, "lastUpdateTime", now.as_str());
+            super::defaults::or(condition, "lastTransitionTime", now.as_str());
+        }
     }
     bump_generation(call, old, object);
 }
@@ -224,7 +247,10 @@ fn bump_generation(call: &Call<'_>, old: &Value, object: &mut Value) {
     } else if kind.is_custom() {
         main && !crate::fields::managers::same_but(old, object, &["metadata", "status"])
     } else if kind.is("EndpointSlice") {
-        main && (!crate::fields::managers::same_but(old, object, &["metadata"]) || ["labels", "annotations"].iter().any(|key| old["metadata"].get(*key) != object["metadata"].get(*key)))
+        main && (!crate::fields::managers::same_but(old, object, &["metadata"])
+            || ["labels", "annotations"]
+                .iter()
+                .any(|key| old["metadata"].get(*key) != object["metadata"].get(*key)))
     } else {
         main && kind.generation && !kind.is("PriorityClass") && old["spec"] != object["spec"]
     };
@@ -284,12 +310,21 @@ pub(crate) fn install(state: &mut State, definition: &Value) {
 
 /// After etcd was restored: what is served is what is defined now.
 pub(crate) fn reload_definitions(state: &mut State) {
-    let custom: Vec<_> = state.kinds.all().filter(|kind| kind.is_custom()).map(|kind| (kind.group.clone(), kind.plural.clone())).collect();
+    let custom: Vec<_> = state
+        .kinds
+        .all()
+        .filter(|kind| kind.is_custom())
+        .map(|kind| (kind.group.clone(), kind.plural.clone()))
+        .collect();
     for (group, plural) in custom {
         state.kinds.remove(&group, &plural);
     }
-    let Some(kind) = state.kinds.get("apiextensions.k8s.io", "customresourcedefinitions").map(|kind| kind.id) else { return };
-    let definitions: Vec<Arc<Value>> = state.store.live(kind, None).map(|(_, object)| object.value.clone()).collect();
+    let Some(kind) = state.kinds.get("apiextensions.k8s.io", "customresourcedefinitions").map(|kind| kind.id)
+    else {
+        return;
+    };
+    let definitions: Vec<Arc<Value>> =
+        state.store.live(kind, None).map(|(_, object)| object.value.clone()).collect();
     for definition in definitions {
         install(state, &definition);
     }

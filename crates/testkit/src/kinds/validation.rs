@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Kind, metadata, pods};
 use crate::rest::Call;
-use crate::schema::crd;
 use crate::schema::quantity::Quantity;
+use crate::schema::validate;
 use crate::server::State;
 use crate::status::Cause;
 
@@ -16,7 +16,7 @@ use crate::status::Cause;
 pub(crate) fn create(_: &State, kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = metadata::causes(kind, object);
     if let Some(schema) = &kind.custom {
-        causes.extend(crd::validate(schema, None, object));
+        causes.extend(validate::validate(schema, None, object));
         return causes;
     }
     causes.extend(of_kind(kind, object));
@@ -33,7 +33,7 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     if let Some(schema) = &kind.custom {
         // And at what is new a third time.
         causes.extend(metadata::causes(kind, new));
-        causes.extend(crd::validate(schema, Some(old), new));
+        causes.extend(validate::validate(schema, Some(old), new));
         return causes;
     }
     let with_spec = matches!(call.place.subresource.as_str(), "" | "resize" | "ephemeralcontainers");
@@ -43,11 +43,33 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
     match kind.kind.as_str() {
         "Pod" if call.place.subresource.is_empty() => causes.extend(pods::update_causes(old, new)),
         "Pod" if call.place.subresource == "resize" => causes.extend(pods::resize_causes(old, new)),
+        "CertificateSigningRequest" => {
+            use base64::Engine as _;
+            let certificate = new["status"]["certificate"].as_str().unwrap_or_default();
+            let pem = base64::engine::general_purpose::STANDARD.decode(certificate).unwrap_or_default();
+            let found = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
+            if !certificate.is_empty() && !found {
+                let shown = "<certificate data>".into();
+                causes.push(Cause::invalid(
+                    "status.certificate",
+                    &shown,
+                    "must contain at least one CERTIFICATE PEM block",
+                ));
+            }
+        }
         "ConfigMap" | "Secret" => immutable_content(kind, old, new, &mut causes),
         "Service" => {
-            let address = |object: &Value| object["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
-            if !address(old).is_empty() && address(old) != address(new) && new["spec"]["type"] != "ExternalName" {
-                causes.push(Cause::invalid("spec.clusterIPs[0]", &new["spec"]["clusterIPs"], "may not change once set"));
+            let address =
+                |object: &Value| object["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+            if !address(old).is_empty()
+                && address(old) != address(new)
+                && new["spec"]["type"] != "ExternalName"
+            {
+                causes.push(Cause::invalid(
+                    "spec.clusterIPs[0]",
+                    &new["spec"]["clusterIPs"],
+                    "may not change once set",
+                ));
             }
         }
         "Deployment" | "ReplicaSet" | "DaemonSet" if old["spec"]["selector"] != new["spec"]["selector"] => {
@@ -67,7 +89,9 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
                 causes.push(Cause::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"));
             }
         }
-        "PriorityClass" if old["value"] != new["value"] => causes.push(Cause::forbidden("value", "may not be changed in an update.")),
+        "PriorityClass" if old["value"] != new["value"] => {
+            causes.push(Cause::forbidden("value", "may not be changed in an update."));
+        }
         "StorageClass" => {
             for key in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
                 if old.get(key) != new.get(key) {
@@ -88,7 +112,10 @@ fn of_kind(kind: &Kind, object: &Value) -> Vec<Cause> {
         "Job" => {
             pod_spec(&object["spec"]["template"]["spec"], "spec.template.spec", false, &mut causes);
             if object["spec"]["template"]["spec"]["restartPolicy"] == "Always" {
-                causes.push(Cause::required("spec.template.spec.restartPolicy", "valid values: \"OnFailure\", \"Never\""));
+                causes.push(Cause::required(
+                    "spec.template.spec.restartPolicy",
+                    "valid values: \"OnFailure\", \"Never\"",
+                ));
             }
         }
         "ConfigMap" | "Secret" => keys(object, &mut causes),
@@ -99,22 +126,41 @@ fn of_kind(kind: &Kind, object: &Value) -> Vec<Cause> {
                 if let Some(value) = object["spec"][key].as_i64()
                     && value < least
                 {
-                    let detail = if least == 1 { "must be greater than 0" } else { "must be greater than or equal to 0" };
+                    let detail = if least == 1 {
+                        "must be greater than 0"
+                    } else {
+                        "must be greater than or equal to 0"
+                    };
                     causes.push(Cause::invalid(format!("spec.{key}"), &value.into(), detail));
                 }
             }
         }
         "Event" => {
-            let (event, involved) = (metadata::text(object, "namespace"), object["involvedObject"]["namespace"].as_str().unwrap_or_default());
+            let (event, involved) = (
+                metadata::text(object, "namespace"),
+                object["involvedObject"]["namespace"].as_str().unwrap_or_default(),
+            );
             if !involved.is_empty() && event != involved || involved.is_empty() && event != "default" {
-                causes.push(Cause::invalid("involvedObject.namespace", &involved.into(), "does not match event.namespace"));
+                causes.push(Cause::invalid(
+                    "involvedObject.namespace",
+                    &involved.into(),
+                    "does not match event.namespace",
+                ));
             }
         }
         "CustomResourceDefinition" => {
             let spec = &object["spec"];
-            let expected = format!("{}.{}", spec["names"]["plural"].as_str().unwrap_or_default(), spec["group"].as_str().unwrap_or_default());
+            let expected = format!(
+                "{}.{}",
+                spec["names"]["plural"].as_str().unwrap_or_default(),
+                spec["group"].as_str().unwrap_or_default()
+            );
             if metadata::text(object, "name") != expected {
-                causes.push(Cause::invalid("metadata.name", &object["metadata"]["name"], "must be spec.names.plural+\".\"+spec.group"));
+                causes.push(Cause::invalid(
+                    "metadata.name",
+                    &object["metadata"]["name"],
+                    "must be spec.names.plural+\".\"+spec.group",
+                ));
             }
         }
         _ => {}
@@ -137,7 +183,11 @@ fn pod_spec(spec: &Value, path: &str, is_pod: bool, causes: &mut Vec<Cause>) {
         } else if volumes.iter().position(|one| *one == name) != Some(index) {
             causes.push(Cause::duplicate(at, &name.into()));
         } else {
-            causes.extend(metadata::label_problems(name).iter().map(|problem| Cause::invalid(at.clone(), &name.into(), problem)));
+            causes.extend(
+                metadata::label_problems(name)
+                    .iter()
+                    .map(|problem| Cause::invalid(at.clone(), &name.into(), problem)),
+            );
         }
     }
     let containers = spec["containers"].as_array();
@@ -152,25 +202,47 @@ fn pod_spec(spec: &Value, path: &str, is_pod: bool, causes: &mut Vec<Cause>) {
     }
     let policy = spec["restartPolicy"].as_str().unwrap_or_default();
     if !matches!(policy, "Always" | "OnFailure" | "Never") {
-        causes.push(Cause::unsupported(format!("{path}.restartPolicy"), &policy.into(), &["Always", "OnFailure", "Never"]));
+        causes.push(Cause::unsupported(
+            format!("{path}.restartPolicy"),
+            &policy.into(),
+            &["Always", "OnFailure", "Never"],
+        ));
     }
     let dns = spec["dnsPolicy"].as_str().unwrap_or_default();
     if !matches!(dns, "ClusterFirst" | "ClusterFirstWithHostNet" | "Default" | "None") {
-        causes.push(Cause::unsupported(format!("{path}.dnsPolicy"), &dns.into(), &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]));
+        causes.push(Cause::unsupported(
+            format!("{path}.dnsPolicy"),
+            &dns.into(),
+            &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
+        ));
     }
     metadata::label_causes(&spec["nodeSelector"], &format!("{path}.nodeSelector"), causes);
     if let Some(node) = spec["nodeName"].as_str() {
-        causes.extend(metadata::subdomain_problems(node).iter().map(|problem| Cause::invalid(format!("{path}.nodeName"), &node.into(), problem)));
+        causes.extend(
+            metadata::subdomain_problems(node)
+                .iter()
+                .map(|problem| Cause::invalid(format!("{path}.nodeName"), &node.into(), problem)),
+        );
     }
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64()
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
-        causes.push(Cause::invalid(format!("{path}.activeDeadlineSeconds"), &seconds.into(), "must be between 1 and 2147483647, inclusive"));
+        causes.push(Cause::invalid(
+            format!("{path}.activeDeadlineSeconds"),
+            &seconds.into(),
+            "must be between 1 and 2147483647, inclusive",
+        ));
     }
     let _ = is_pod;
 }
 
-fn container_causes<'a>(container: &'a Value, path: &str, volumes: &[&str], names: &mut Vec<&'a str>, causes: &mut Vec<Cause>) {
+fn container_causes<'a>(
+    container: &'a Value,
+    path: &str,
+    volumes: &[&str],
+    names: &mut Vec<&'a str>,
+    causes: &mut Vec<Cause>,
+) {
     let name = container["name"].as_str().unwrap_or_default();
     let at = format!("{path}.name");
     if name.is_empty() {
@@ -178,25 +250,41 @@ fn container_causes<'a>(container: &'a Value, path: &str, volumes: &[&str], name
     } else if names.contains(&name) {
         causes.push(Cause::duplicate(at, &name.into()));
     } else {
-        causes.extend(metadata::label_problems(name).iter().map(|problem| Cause::invalid(at.clone(), &name.into(), problem)));
+        causes.extend(
+            metadata::label_problems(name)
+                .iter()
+                .map(|problem| Cause::invalid(at.clone(), &name.into(), problem)),
+        );
         names.push(name);
     }
     let image = container["image"].as_str().unwrap_or_default();
     if image.is_empty() {
         causes.push(Cause::required(format!("{path}.image"), ""));
     } else if image.trim() != image {
-        causes.push(Cause::invalid(format!("{path}.image"), &image.into(), "must not have leading or trailing whitespace"));
+        causes.push(Cause::invalid(
+            format!("{path}.image"),
+            &image.into(),
+            "must not have leading or trailing whitespace",
+        ));
     }
     for (index, port) in container["ports"].as_array().into_iter().flatten().enumerate() {
         let at = format!("{path}.ports[{index}]");
         match port["containerPort"].as_i64().unwrap_or(0) {
             0 => causes.push(Cause::required(format!("{at}.containerPort"), "")),
             1..=65535 => {}
-            other => causes.push(Cause::invalid(format!("{at}.containerPort"), &other.into(), "must be between 1 and 65535, inclusive")),
+            other => causes.push(Cause::invalid(
+                format!("{at}.containerPort"),
+                &other.into(),
+                "must be between 1 and 65535, inclusive",
+            )),
         }
         let protocol = port["protocol"].as_str().unwrap_or_default();
         if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
-            causes.push(Cause::unsupported(format!("{at}.protocol"), &protocol.into(), &["SCTP", "TCP", "UDP"]));
+            causes.push(Cause::unsupported(
+                format!("{at}.protocol"),
+                &protocol.into(),
+                &["SCTP", "TCP", "UDP"],
+            ));
         }
     }
     for (index, variable) in container["env"].as_array().into_iter().flatten().enumerate() {
@@ -207,7 +295,8 @@ fn container_causes<'a>(container: &'a Value, path: &str, volumes: &[&str], name
     let mut paths: Vec<&str> = Vec::new();
     for (index, mount) in container["volumeMounts"].as_array().into_iter().flatten().enumerate() {
         let at = format!("{path}.volumeMounts[{index}]");
-        let (name, place) = (mount["name"].as_str().unwrap_or_default(), mount["mountPath"].as_str().unwrap_or_default());
+        let (name, place) =
+            (mount["name"].as_str().unwrap_or_default(), mount["mountPath"].as_str().unwrap_or_default());
         if name.is_empty() {
             causes.push(Cause::required(format!("{at}.name"), ""));
         } else if !volumes.contains(&name) {
@@ -223,7 +312,11 @@ fn container_causes<'a>(container: &'a Value, path: &str, volumes: &[&str], name
     resources(&container["resources"], &format!("{path}.resources"), causes);
     let policy = container["imagePullPolicy"].as_str().unwrap_or_default();
     if !matches!(policy, "Always" | "IfNotPresent" | "Never") {
-        causes.push(Cause::unsupported(format!("{path}.imagePullPolicy"), &policy.into(), &["Always", "IfNotPresent", "Never"]));
+        causes.push(Cause::unsupported(
+            format!("{path}.imagePullPolicy"),
+            &policy.into(),
+            &["Always", "IfNotPresent", "Never"],
+        ));
     }
 }
 
@@ -235,7 +328,11 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
             if let (Some(value_parsed), Some(zero)) = (parsed(value), zero)
                 && value_parsed.compare(zero).is_lt()
             {
-                causes.push(Cause::invalid(format!("{path}.{list}[{name}]"), value, "must be greater than or equal to 0"));
+                causes.push(Cause::invalid(
+                    format!("{path}.{list}[{name}]"),
+                    value,
+                    "must be greater than or equal to 0",
+                ));
             }
         }
     }
@@ -244,7 +341,10 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let (Some(asked), Some(most)) = (parsed(request), parsed(limit))
             && asked.compare(most).is_gt()
         {
-            let detail = format!("must be less than or equal to {name} limit of {}", limit.as_str().unwrap_or_default());
+            let detail = format!(
+                "must be less than or equal to {name} limit of {}",
+                limit.as_str().unwrap_or_default()
+            );
             causes.push(Cause::invalid(format!("{path}.requests"), request, &detail));
         }
     }
@@ -266,7 +366,11 @@ fn workload(object: &Value, causes: &mut Vec<Cause>) {
     }
     let selected = crate::selector::Labels::of(selector).matches(&spec["template"]);
     if !empty && !selected {
-        causes.push(Cause::invalid("spec.template.metadata.labels", &spec["template"]["metadata"]["labels"], "`selector` does not match template `labels`"));
+        causes.push(Cause::invalid(
+            "spec.template.metadata.labels",
+            &spec["template"]["metadata"]["labels"],
+            "`selector` does not match template `labels`",
+        ));
     }
     pod_spec(&spec["template"]["spec"], "spec.template.spec", false, causes);
 }
@@ -274,7 +378,8 @@ fn workload(object: &Value, causes: &mut Vec<Cause>) {
 fn keys(object: &Value, causes: &mut Vec<Cause>) {
     for section in ["data", "binaryData"] {
         for key in object[section].as_object().into_iter().flatten().map(|(key, _)| key) {
-            let fine = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+            let fine = !key.is_empty()
+                && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
             if !fine {
                 causes.push(Cause::invalid(
                     format!("{section}[{key}]"),
@@ -305,7 +410,11 @@ fn immutable_content(kind: &Kind, old: &Value, new: &Value, causes: &mut Vec<Cau
 fn service(spec: &Value, causes: &mut Vec<Cause>) {
     let kind = spec["type"].as_str().unwrap_or_default();
     if !matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer" | "ExternalName") {
-        causes.push(Cause::unsupported("spec.type", &kind.into(), &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]));
+        causes.push(Cause::unsupported(
+            "spec.type",
+            &kind.into(),
+            &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+        ));
     }
     let ports = spec["ports"].as_array().map_or(&[][..], Vec::as_slice);
     if ports.is_empty() && spec["clusterIP"] != "None" && kind != "ExternalName" {
@@ -317,7 +426,11 @@ fn service(spec: &Value, causes: &mut Vec<Cause>) {
         }
         let number = port["port"].as_i64().unwrap_or(0);
         if !(1..=65535).contains(&number) {
-            causes.push(Cause::invalid(format!("spec.ports[{index}].port"), &number.into(), "must be between 1 and 65535, inclusive"));
+            causes.push(Cause::invalid(
+                format!("spec.ports[{index}].port"),
+                &number.into(),
+                "must be between 1 and 65535, inclusive",
+            ));
         }
     }
 }

@@ -34,9 +34,11 @@ pub(crate) enum Wrong {
 }
 
 /// RFC 6902.
-pub(crate) fn json(target: &mut Value, patch: &Value) -> Result<(), Wrong> {
-    let Some(operations) = patch.as_array() else {
-        return Err(Wrong::Malformed("json: cannot unmarshal object into Go value of type jsonpatch.Patch".into()));
+pub(crate) fn json(target: &mut Value, operations: &Value) -> Result<(), Wrong> {
+    let Some(operations) = operations.as_array() else {
+        return Err(Wrong::Malformed(
+            "json: cannot unmarshal object into Go value of type jsonpatch.Patch".into(),
+        ));
     };
     for operation in operations {
         let text = |key: &str| operation[key].as_str().unwrap_or_default();
@@ -85,7 +87,9 @@ fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
         Some(Value::Array(items)) => {
             let at = if last == "-" { items.len() } else { last.parse().map_err(|_| problem())? };
             if at > items.len() {
-                return Err(format!("add operation does not apply: doc is missing path: \"{path}\": invalid index referenced"));
+                return Err(format!(
+                    "add operation does not apply: doc is missing path: \"{path}\": invalid index referenced"
+                ));
             }
             items.insert(at, value);
             Ok(())
@@ -98,10 +102,18 @@ fn remove(target: &mut Value, path: &str) -> Result<Value, String> {
     let (parent, last) = split(path).ok_or_else(|| missing("remove", path))?;
     let gone = match target.pointer_mut(parent) {
         Some(Value::Object(map)) => map.remove(&last),
-        Some(Value::Array(items)) => last.parse::<usize>().ok().filter(|at| *at < items.len()).map(|at| items.remove(at)),
-        _ => return Err(format!("remove operation does not apply: doc is missing path: \"{path}\": missing value")),
+        Some(Value::Array(items)) => {
+            last.parse::<usize>().ok().filter(|at| *at < items.len()).map(|at| items.remove(at))
+        }
+        _ => {
+            return Err(format!(
+                "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+            ));
+        }
     };
-    gone.ok_or_else(|| format!("remove operation does not apply: doc is missing path: \"{path}\": missing value"))
+    gone.ok_or_else(|| {
+        format!("remove operation does not apply: doc is missing path: \"{path}\": missing value")
+    })
 }
 
 fn replace(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
@@ -110,6 +122,7 @@ fn replace(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
         return Ok(());
     }
     // The server's library takes the replacement of a missing key for an addition.
-    let in_object = split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some_and(Value::is_object));
+    let in_object =
+        split(path).is_some_and(|(parent, _)| target.pointer(parent).is_some_and(Value::is_object));
     if in_object { add(target, path, value) } else { Err(missing("replace", path)) }
 }

@@ -19,7 +19,7 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
     };
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
         Some("replace") => {
-            *map = patch.clone();
+            map.clone_from(patch);
             map.remove(DIRECTIVE);
             return Ok(());
         }
@@ -34,10 +34,11 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
         map.retain(|key, _| retain.iter().any(|one| one == key.as_str()));
     }
     for (key, value) in patch {
-        if let Some(list) = key.strip_prefix(DELETE_FROM) {
-            if let (Some(items), Some(gone)) = (map.get_mut(list).and_then(Value::as_array_mut), value.as_array()) {
-                items.retain(|item| !gone.contains(item));
-            }
+        if let Some(list) = key.strip_prefix(DELETE_FROM)
+            && let Some(items) = map.get_mut(list).and_then(Value::as_array_mut)
+            && let Some(gone) = value.as_array()
+        {
+            items.retain(|item| !gone.contains(item));
         }
     }
     for (key, value) in patch {
@@ -53,7 +54,8 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
         match (map.get_mut(key), value) {
             (Some(current @ Value::Object(_)), Value::Object(_)) => merge(child, current, value)?,
             (current, Value::Array(items)) => {
-                let merged = list(child, current.as_ref().and_then(|current| current.as_array()), items, order)?;
+                let merged =
+                    list(child, current.as_ref().and_then(|current| current.as_array()), items, order)?;
                 map.insert(key.clone(), merged.into());
             }
             _ => {
@@ -71,7 +73,12 @@ pub(crate) fn merge(ty: Option<Type<'_>>, target: &mut Value, patch: &Value) -> 
     Ok(())
 }
 
-fn list(ty: Option<Type<'_>>, current: Option<&Vec<Value>>, patch: &[Value], order: Option<&Vec<Value>>) -> Result<Vec<Value>, String> {
+fn list(
+    ty: Option<Type<'_>>,
+    current: Option<&Vec<Value>>,
+    patch: &[Value],
+    order: Option<&Vec<Value>>,
+) -> Result<Vec<Value>, String> {
     let merging = ty.and_then(|ty| match &ty.node().shape {
         Shape::List { merge: true, merge_key, .. } => Some((ty, merge_key.as_deref())),
         _ => None,
@@ -101,13 +108,12 @@ fn list(ty: Option<Type<'_>>, current: Option<&Vec<Value>>, patch: &[Value], ord
             continue;
         }
         plain.push(item.clone());
-        match merged.iter_mut().find(|one| one.get(key) == Some(id)) {
-            Some(found) => merge(ty.item(), found, item)?,
-            None => {
-                let mut fresh = Value::Object(Map::new());
-                merge(ty.item(), &mut fresh, item)?;
-                merged.push(fresh);
-            }
+        if let Some(found) = merged.iter_mut().find(|one| one.get(key) == Some(id)) {
+            merge(ty.item(), found, item)?;
+        } else {
+            let mut fresh = Value::Object(Map::new());
+            merge(ty.item(), &mut fresh, item)?;
+            merged.push(fresh);
         }
     }
     Ok(ordered(merged, order.map_or(&plain, |order| order), current, Some(key)))
@@ -120,7 +126,8 @@ fn ordered(merged: Vec<Value>, patch: &[Value], current: &[Value], key: Option<&
         None => one == other,
     };
     let place = |list: &[Value], item: &Value| list.iter().position(|one| same(one, item));
-    let (mut right, mut left): (Vec<_>, Vec<_>) = merged.into_iter().partition(|item| place(patch, item).is_some());
+    let (mut right, mut left): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|item| place(patch, item).is_some());
     right.sort_by_key(|item| place(patch, item));
     left.sort_by_key(|item| place(current, item));
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
@@ -153,8 +160,8 @@ mod tests {
 
     use crate::schema;
 
-    fn patched(mut object: Value, patch: Value) -> Value {
-        super::merge(schema::built_in("Pod"), &mut object, &patch).unwrap();
+    fn patched(mut object: Value, patch: &Value) -> Value {
+        super::merge(schema::built_in("Pod"), &mut object, patch).unwrap();
         object
     }
 
@@ -163,7 +170,7 @@ mod tests {
         let object = json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
         let patch = json!({"status": {"conditions": [{"type": "B", "status": "False"}]}});
         assert_eq!(
-            patched(object, patch)["status"]["conditions"],
+            patched(object, &patch)["status"]["conditions"],
             json!([{"type": "A", "status": "True"}, {"type": "B", "status": "False"}])
         );
     }
@@ -172,15 +179,20 @@ mod tests {
     fn an_item_is_deleted_by_its_key() {
         let object = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
         let patch = json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}});
-        assert_eq!(patched(object, patch)["spec"]["containers"], json!([{"name": "b"}]));
+        assert_eq!(patched(object, &patch)["spec"]["containers"], json!([{"name": "b"}]));
     }
 
     #[test]
     fn finalizers_are_a_union_and_can_be_taken_out() {
         let object = json!({"metadata": {"finalizers": ["a", "b"]}});
         let patch = json!({"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
-        let merged = patched(object, patch);
-        let mut names: Vec<_> = merged["metadata"]["finalizers"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        let merged = patched(object, &patch);
+        let mut names: Vec<_> = merged["metadata"]["finalizers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one.as_str().unwrap())
+            .collect();
         names.sort_unstable();
         assert_eq!(names, ["b", "c"]);
     }

@@ -32,18 +32,29 @@ impl Options {
             options.propagation = query.get("propagationPolicy").map(str::to_owned);
             options.orphan = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
         } else {
-            let body: Value = serde_json::from_slice(&call.request.body)
-                .map_err(|_| Failure::bad_request("couldn't get version/kind; json parse error: unexpected end of JSON input"))?;
+            let body: Value = serde_json::from_slice(&call.request.body).map_err(|_| {
+                Failure::bad_request(
+                    "couldn't get version/kind; json parse error: unexpected end of JSON input",
+                )
+            })?;
             options.read(&body);
         }
         let invalid = |cause| Err(Failure::invalid_as("meta.k8s.io", "DeleteOptions", "", &[cause]));
         if options.propagation.is_some() && options.orphan.is_some() {
-            return invalid(Cause::invalid("propagationPolicy", &options.propagation.clone().into(), "orphanDependents and deletionPropagation cannot be both set"));
+            return invalid(Cause::invalid(
+                "propagationPolicy",
+                &options.propagation.clone().into(),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
         }
         if let Some(policy) = &options.propagation
             && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
         {
-            return invalid(Cause::unsupported("propagationPolicy", &policy.as_str().into(), &["Foreground", "Background", "Orphan", "nil"]));
+            return invalid(Cause::unsupported(
+                "propagationPolicy",
+                &policy.as_str().into(),
+                &["Foreground", "Background", "Orphan", "nil"],
+            ));
         }
         Ok(options)
     }
@@ -83,7 +94,8 @@ pub(crate) fn delete(state: &mut State, call: &Call<'_>) -> Result<Answer> {
 
 /// The short answer for an object that is gone.
 fn success(call: &Call<'_>, object: &Value) -> Value {
-    let mut details = json!({"name": call.place.name, "kind": call.kind.plural, "uid": object["metadata"]["uid"]});
+    let mut details =
+        json!({"name": call.place.name, "kind": call.kind.plural, "uid": object["metadata"]["uid"]});
     if !call.kind.group.is_empty() {
         details["group"] = call.kind.group.clone().into();
     }
@@ -103,7 +115,7 @@ pub(crate) fn delete_with(state: &mut State, call: &Call<'_>, mut options: Optio
         options.grace = Some(1);
     }
     if kind.is("Namespace") {
-        return namespace(state, call, &old, &options);
+        return Ok(namespace(state, call, &old, &options));
     }
     let mut object = (**before).clone();
     let graceful = match if kind.is("Pod") { grace(state, &mut object, &mut options) } else { Grace::None } {
@@ -121,7 +133,9 @@ pub(crate) fn delete_with(state: &mut State, call: &Call<'_>, mut options: Optio
         if options.dry_run {
             return Ok(Deleted { object: Object::new(object), gone: !waits });
         }
-        let stored = if object == **before { old.clone() } else {
+        let stored = if object == **before {
+            old.clone()
+        } else {
             let entry = state.commit(call.key(), Some(object), &call.actor);
             entry.new.clone().unwrap_or_else(|| old.clone())
         };
@@ -142,11 +156,15 @@ fn check_preconditions(call: &Call<'_>, object: &Value, options: &Options) -> Re
     let name = &call.place.name;
     let (uid, version) = (metadata::text(object, "uid"), metadata::text(object, "resourceVersion"));
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        let why = format!("the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        );
         return Err(Failure::kind_conflict(kind, name, &why));
     }
     if let Some(wanted) = options.version.as_deref().filter(|wanted| *wanted != version) {
-        let why = format!("the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified");
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+        );
         return Err(Failure::kind_conflict(kind, name, &why));
     }
     Ok(())
@@ -188,7 +206,8 @@ fn grace(state: &mut State, object: &mut Value, options: &mut Options) -> Grace 
         metadata::set(object, "deletionGracePeriodSeconds", Some(period.into()));
         return Grace::Given;
     }
-    let mut period = options.grace.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
+    let mut period =
+        options.grace.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
     let unscheduled = object["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     let finished = matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
     if unscheduled || finished {
@@ -228,9 +247,17 @@ fn settle_finalizers(object: &mut Value, options: &Options) {
         (Some(true), _) | (None, Some("Orphan")) => "orphan",
         (None, Some("Foreground")) => "foregroundDeletion",
         (Some(false), _) | (None, Some(_)) => "",
-        (None, None) => present.iter().map(String::as_str).find(|one| matches!(*one, "orphan" | "foregroundDeletion")).unwrap_or(""),
+        (None, None) => present
+            .iter()
+            .map(String::as_str)
+            .find(|one| matches!(*one, "orphan" | "foregroundDeletion"))
+            .unwrap_or(""),
     };
-    let mut finalizers: Vec<String> = present.iter().filter(|one| !matches!(one.as_str(), "orphan" | "foregroundDeletion")).cloned().collect();
+    let mut finalizers: Vec<String> = present
+        .iter()
+        .filter(|one| !matches!(one.as_str(), "orphan" | "foregroundDeletion"))
+        .cloned()
+        .collect();
     if !policy.is_empty() {
         finalizers.push(policy.to_owned());
     }
@@ -243,12 +270,15 @@ fn settle_finalizers(object: &mut Value, options: &Options) {
 }
 
 /// A namespace first says that it is going; its content goes, then its last finalizer, then itself.
-fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options) -> Result<Deleted> {
+fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options) -> Deleted {
     let mut object = (*old.value).clone();
     let finalizing = object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
-    if finalizing || !metadata::finalizers(&object).is_empty() || matches!(options.propagation.as_deref(), Some("Foreground" | "Orphan")) {
+    if finalizing
+        || !metadata::finalizers(&object).is_empty()
+        || matches!(options.propagation.as_deref(), Some("Foreground" | "Orphan"))
+    {
         if metadata::is_deleting(&object) && object["status"]["phase"] == "Terminating" {
-            return Ok(Deleted { object: old.clone(), gone: false });
+            return Deleted { object: old.clone(), gone: false };
         }
         let now = clock::seconds(state.now());
         if !metadata::is_deleting(&object) {
@@ -257,16 +287,16 @@ fn namespace(state: &mut State, call: &Call<'_>, old: &Shared, options: &Options
         object["status"]["phase"] = "Terminating".into();
         settle_finalizers(&mut object, options);
         if options.dry_run {
-            return Ok(Deleted { object: Object::new(object), gone: false });
+            return Deleted { object: Object::new(object), gone: false };
         }
         let entry = state.commit(call.key(), Some(object), &call.actor);
-        return Ok(Deleted { object: entry.new.clone().unwrap_or_else(|| old.clone()), gone: false });
+        return Deleted { object: entry.new.clone().unwrap_or_else(|| old.clone()), gone: false };
     }
     if options.dry_run {
-        return Ok(Deleted { object: old.clone(), gone: true });
+        return Deleted { object: old.clone(), gone: true };
     }
     let entry = state.commit(call.key(), None, &call.actor);
-    Ok(Deleted { object: entry.gone().cloned().unwrap_or_else(|| old.clone()), gone: true })
+    Deleted { object: entry.gone().cloned().unwrap_or_else(|| old.clone()), gone: true }
 }
 
 /// Deletes everything that a selection names.
@@ -292,8 +322,11 @@ pub(crate) fn collection(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         items.push(item);
     }
     let version = state.store.revision.to_string();
-    Ok(Answer::Value(200, json!({
-        "kind": format!("{}List", call.kind.kind), "apiVersion": call.kind.api_version(),
-        "metadata": {"resourceVersion": version}, "items": items,
-    })))
+    Ok(Answer::Value(
+        200,
+        json!({
+            "kind": format!("{}List", call.kind.kind), "apiVersion": call.kind.api_version(),
+            "metadata": {"resourceVersion": version}, "items": items,
+        }),
+    ))
 }

@@ -3,7 +3,9 @@
 //! Deliberately absent: HTTP and time passing. A request is answered at once; a watch is answered with
 //! what to watch, and [`watch`] lets it run.
 
+pub(crate) mod body;
 pub(crate) mod delete;
+pub(crate) mod patching;
 pub(crate) mod read;
 pub(crate) mod request;
 pub(crate) mod review;
@@ -92,7 +94,7 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
         "watch" => watch::start(state, &call).map(|watch| Answer::Watch(Box::new(watch))),
         "create" => write::create(state, &call).map(|object| shown(&call, 201, &object)),
         "update" => write::update(state, &call).map(|(code, object)| shown(&call, code, &object)),
-        "patch" => write::patch(state, &call).map(|(code, object)| shown(&call, code, &object)),
+        "patch" => patching::patch(state, &call).map(|(code, object)| shown(&call, code, &object)),
         "delete" => delete::delete(state, &call),
         _ => delete::collection(state, &call),
     }
@@ -114,13 +116,19 @@ fn verb(call: &Call<'_>) -> Result<&'static str> {
         ("GET", true) => Ok("get"),
         ("GET", false) => Ok("list"),
         ("POST", _) if named == call.place.subresource.is_empty() => Err(Failure::method_not_allowed()),
-        ("POST", _) if !named && call.kind.namespaced && call.place.namespace.is_empty() => Err(Failure::method_not_allowed()),
+        ("POST", _) if !named && call.kind.namespaced && call.place.namespace.is_empty() => {
+            Err(Failure::method_not_allowed())
+        }
         ("POST", _) => Ok("create"),
         ("PUT", true) => Ok("update"),
         ("PATCH", true) => Ok("patch"),
         ("DELETE", true) => Ok("delete"),
         ("DELETE", false) if !call.kind.namespaced || !call.place.namespace.is_empty() => {
-            if call.kind.is("Namespace") { Err(Failure::method_not_allowed()) } else { Ok("deletecollection") }
+            if call.kind.is("Namespace") {
+                Err(Failure::method_not_allowed())
+            } else {
+                Ok("deletecollection")
+            }
         }
         _ => Err(Failure::method_not_allowed()),
     }
@@ -136,7 +144,10 @@ pub(crate) fn shown(call: &Call<'_>, code: u16, object: &Shared) -> Answer {
 
 /// Whether the caller asked for metadata only.
 pub(crate) fn wants_metadata(accept: &str, what: &str) -> bool {
-    accept.split(',').next().is_some_and(|first| first.split(';').any(|part| part.trim() == format!("as={what}")))
+    accept
+        .split(',')
+        .next()
+        .is_some_and(|first| first.split(';').any(|part| part.trim() == format!("as={what}")))
 }
 
 /// Metadata only.

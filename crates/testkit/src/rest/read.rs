@@ -35,12 +35,18 @@ pub(crate) struct Selection {
 impl Selection {
     pub(crate) fn of(call: &Call<'_>) -> Result<Self> {
         let labels = call.request.query.get("labelSelector").unwrap_or_default();
-        let labels = Labels::parse(labels).map_err(|problem| Failure::bad_request(format!("unable to parse requirement: {problem}").replace("unable to parse requirement: unable", "unable")))?;
+        let labels = Labels::parse(labels).map_err(|problem| {
+            Failure::bad_request(
+                format!("unable to parse requirement: {problem}")
+                    .replace("unable to parse requirement: unable", "unable"),
+            )
+        })?;
         let fields = call.request.query.get("fieldSelector").unwrap_or_default();
         let fields = Fields::parse(fields).map_err(Failure::bad_request)?;
         for (field, ..) in &fields.0 {
             let known = field == "metadata.name"
-                || (field == "metadata.namespace" && (call.kind.namespaced || call.kind.is_custom() || call.kind.is("Namespace")))
+                || (field == "metadata.namespace"
+                    && (call.kind.namespaced || call.kind.is_custom() || call.kind.is("Namespace")))
                 || call.kind.selectable.iter().any(|one| one == field);
             if !known {
                 return Err(unknown_field(&call.kind, field));
@@ -50,7 +56,8 @@ impl Selection {
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        (self.labels.is_everything() || self.labels.matches(object)) && (self.fields.is_everything() || self.fields.matches(object))
+        (self.labels.is_everything() || self.labels.matches(object))
+            && (self.fields.is_everything() || self.fields.matches(object))
     }
 
     pub(crate) fn is_everything(&self) -> bool {
@@ -59,8 +66,22 @@ impl Selection {
 }
 
 fn unknown_field(kind: &Kind, field: &str) -> Failure {
-    let message = if kind.is_custom() || kind.is("Pod") || kind.is("Node") || kind.is("Event") || kind.is("Namespace") || kind.is("Secret") || kind.is("Service") || kind.is("ReplicaSet") || kind.is("Job") || kind.is("CertificateSigningRequest") {
-        if kind.is("Job") { format!("field label {field:?} not supported for Job") } else { format!("field label not supported: {field}") }
+    let message = if kind.is_custom()
+        || kind.is("Pod")
+        || kind.is("Node")
+        || kind.is("Event")
+        || kind.is("Namespace")
+        || kind.is("Secret")
+        || kind.is("Service")
+        || kind.is("ReplicaSet")
+        || kind.is("Job")
+        || kind.is("CertificateSigningRequest")
+    {
+        if kind.is("Job") {
+            format!("field label {field:?} not supported for Job")
+        } else {
+            format!("field label not supported: {field}")
+        }
     } else {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     };
@@ -69,7 +90,11 @@ fn unknown_field(kind: &Kind, field: &str) -> Failure {
 
 pub(crate) fn revision(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
-        let cause = Cause::invalid("resourceVersion", &text.into(), &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"));
+        let cause = Cause::invalid(
+            "resourceVersion",
+            &text.into(),
+            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
+        );
         Failure::bad_request(format!("invalid resource version: {}", cause.said()))
     })
 }
@@ -83,7 +108,11 @@ struct Continue {
 
 impl Continue {
     fn write(&self) -> String {
-        let start = if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) };
+        let start = if self.namespace.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        };
         let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision, "start": format!("{start}\u{0}")});
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
@@ -116,7 +145,11 @@ fn page(state: &State, call: &Call<'_>) -> Result<Page> {
     let mut after = None;
     let mut at = current;
     if let Some(token) = query.get("continue") {
-        let token = Continue::read(token).ok_or_else(|| Failure::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0"))?;
+        let token = Continue::read(token).ok_or_else(|| {
+            Failure::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+            )
+        })?;
         if token.revision < state.store.compacted {
             return Err(expired_continue(call, state, &token));
         }
@@ -139,7 +172,11 @@ fn page(state: &State, call: &Call<'_>) -> Result<Page> {
     let everything = selection.is_everything();
     let mut matching = found.into_iter().filter(|(_, object)| everything || selection.matches(&object.value));
     // Version 0 is answered from the cache, which has no pages.
-    let limit = if limit == 0 || (version == Some("0") && how.is_none() && after.is_none()) { usize::MAX } else { limit };
+    let limit = if limit == 0 || (version == Some("0") && how.is_none() && after.is_none()) {
+        usize::MAX
+    } else {
+        limit
+    };
     let mut items = Vec::new();
     let mut last = None;
     for (key, object) in matching.by_ref().take(limit) {
@@ -150,25 +187,54 @@ fn page(state: &State, call: &Call<'_>) -> Result<Page> {
     let token = last.filter(|_| more > 0).map(|key| {
         let namespace = if namespace.is_some() { String::new() } else { key.namespace.to_string() };
         // Within one namespace the token names no namespace.
-        Continue { revision: at, namespace: if namespace.is_empty() { key.namespace.to_string() } else { namespace }, name: key.name.to_string() }.write()
+        Continue {
+            revision: at,
+            namespace: if namespace.is_empty() { key.namespace.to_string() } else { namespace },
+            name: key.name.to_string(),
+        }
+        .write()
     });
     let remaining = (more > 0 && everything).then_some(more);
     Ok(Page { items, revision: at, token, remaining })
 }
 
-fn check_options(version: Option<&str>, how: Option<&str>, token: Option<&str>, initial: Option<&str>) -> Result<()> {
+fn check_options(
+    version: Option<&str>,
+    how: Option<&str>,
+    token: Option<&str>,
+    initial: Option<&str>,
+) -> Result<()> {
     let invalid = |cause| Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[cause]));
-    if let Some(initial) = initial {
-        let _ = initial;
+    if initial.is_some() {
         return invalid(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
     match how {
-        None => {}
-        Some(_) if token.is_some() => return invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")),
-        Some(_) if version.is_none() => return invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")),
-        Some("Exact") if version == Some("0") => return invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
-        Some("Exact" | "NotOlderThan") => {}
-        Some(other) => return invalid(Cause::unsupported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan", ""])),
+        Some(_) if token.is_some() => {
+            return invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        Some(_) if version.is_none() => {
+            return invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        Some("Exact") if version == Some("0") => {
+            return invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
+        }
+        None | Some("Exact" | "NotOlderThan") => {}
+        Some(other) => {
+            return invalid(Cause::unsupported(
+                "resourceVersionMatch",
+                &other.into(),
+                &["Exact", "NotOlderThan", ""],
+            ));
+        }
     }
     if token.is_some() && version.is_some_and(|version| version != "0") {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
@@ -177,9 +243,15 @@ fn check_options(version: Option<&str>, how: Option<&str>, token: Option<&str>, 
 }
 
 fn expired_continue(call: &Call<'_>, state: &State, token: &Continue) -> Failure {
-    let mut failure = Failure::expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.");
+    let mut failure = Failure::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
     let _ = call;
-    let token = Continue { revision: state.store.revision, namespace: token.namespace.clone(), name: token.name.clone() };
+    let token = Continue {
+        revision: state.store.revision,
+        namespace: token.namespace.clone(),
+        name: token.name.clone(),
+    };
     failure.metadata_continue = Some(token.write());
     failure
 }

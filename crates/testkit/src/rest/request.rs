@@ -26,10 +26,14 @@ pub(crate) struct Query(BTreeMap<String, String>);
 impl Query {
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(key), decode(value))
-        }).collect())
+        Self(
+            pairs
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decode(key), decode(value))
+                })
+                .collect(),
+        )
     }
 
     /// A parameter that is there and not empty.
@@ -38,7 +42,9 @@ impl Query {
     }
 
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.0.get(key).is_some_and(|value| matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        self.0
+            .get(key)
+            .is_some_and(|value| matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
     pub(crate) fn dry_run(&self) -> bool {
@@ -52,7 +58,12 @@ fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let hex = |from: usize| bytes.get(from..from + 2).and_then(|two| std::str::from_utf8(two).ok()).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let hex = |from: usize| {
+            bytes
+                .get(from..from + 2)
+                .and_then(|two| std::str::from_utf8(two).ok())
+                .and_then(|two| u8::from_str_radix(two, 16).ok())
+        };
         match bytes[at] {
             b'%' if hex(at + 1).is_some() => {
                 out.extend(hex(at + 1));
@@ -88,7 +99,10 @@ impl Place {
         };
         parts.drain(..if parts[0] == "api" { 2 } else { 3 });
         let mut place = Self { group, version, ..Self::default() };
-        if parts[0] == "namespaces" && place.group.is_empty() && (parts.len() < 3 || matches!(parts[2].as_str(), "status" | "finalize")) {
+        if parts[0] == "namespaces"
+            && place.group.is_empty()
+            && (parts.len() < 3 || matches!(parts[2].as_str(), "status" | "finalize"))
+        {
             // The namespace itself.
         } else if parts[0] == "namespaces" && parts.len() > 2 {
             place.namespace.clone_from(&parts[1]);
@@ -110,7 +124,8 @@ mod tests {
     fn paths_are_taken_apart() {
         let place = |path: &str| {
             let place = Place::parse(path).unwrap();
-            [place.group, place.version, place.plural, place.namespace, place.name, place.subresource].join("|")
+            [place.group, place.version, place.plural, place.namespace, place.name, place.subresource]
+                .join("|")
         };
         assert_eq!(place("/api/v1/namespaces/a/pods/b/status"), "|v1|pods|a|b|status");
         assert_eq!(place("/api/v1/namespaces/a/status"), "|v1|namespaces||a|status");

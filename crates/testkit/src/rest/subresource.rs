@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::delete::{self, Options};
-use super::{Answer, Call, read, shown, write};
+use super::{Answer, Call, patching, read, shown, write};
 use crate::clock;
 use crate::kinds::metadata;
 use crate::selector::Labels;
@@ -16,7 +16,7 @@ use crate::server::State;
 use crate::status::{Cause, Failure, Result};
 
 pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<Answer> {
-    if !call.kind.subresources.iter().any(|one| *one == call.place.subresource) {
+    if !call.kind.subresources.contains(&call.place.subresource) {
         return Err(super::not_served());
     }
     match (call.place.subresource.as_str(), verb) {
@@ -29,7 +29,7 @@ pub(crate) fn answer(state: &mut State, call: &Call<'_>, verb: &str) -> Result<A
         }
         ("status" | "ephemeralcontainers" | "resize" | "approval", "patch") => {
             node_exists(state, call)?;
-            let (code, object) = write::patch(state, call)?;
+            let (code, object) = patching::patch(state, call)?;
             Ok(shown(call, code, &object))
         }
         ("binding", "create") => bind(state, call),
@@ -97,7 +97,10 @@ fn bind(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     };
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && uid != metadata::text(&pod, "uid") {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", metadata::text(&pod, "uid"));
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            metadata::text(&pod, "uid")
+        );
         return Err(refuse(&why));
     }
     if metadata::is_deleting(&pod) {
@@ -119,7 +122,10 @@ fn bind(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         pod["metadata"]["labels"][key] = value.clone();
     }
     let now = clock::seconds(state.now());
-    set_condition(&mut pod, json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
+    set_condition(
+        &mut pod,
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
+    );
     if !call.request.query.dry_run() {
         state.commit(call.key(), Some(pod), &call.actor);
     }
@@ -143,10 +149,13 @@ fn evict(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         if !options.is_dry_run() {
             let now = clock::seconds(state.now());
             let mut pod = (*pod.value).clone();
-            set_condition(&mut pod, json!({
-                "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
-                "lastProbeTime": null, "lastTransitionTime": now,
-            }));
+            set_condition(
+                &mut pod,
+                json!({
+                    "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                    "lastProbeTime": null, "lastTransitionTime": now,
+                }),
+            );
             state.commit(call.key(), Some(pod), &call.actor);
         }
     }
@@ -168,11 +177,22 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
     let (key, budget) = match budgets.as_slice() {
         [] => return Ok(()),
         [one] => one.clone(),
-        _ => return Err(Failure::internal("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")),
+        _ => {
+            return Err(Failure::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
     };
-    let ready = pod["status"]["conditions"].as_array().into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    let ready = pod["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|one| one["type"] == "Ready" && one["status"] == "True");
     let status = &budget.value["status"];
-    if !ready && status["currentHealthy"].as_i64() >= status["desiredHealthy"].as_i64() && status["desiredHealthy"].as_i64() > Some(0) {
+    if !ready
+        && status["currentHealthy"].as_i64() >= status["desiredHealthy"].as_i64()
+        && status["desiredHealthy"].as_i64() > Some(0)
+    {
         return Ok(());
     }
     let name = key.name.to_string();
@@ -191,7 +211,8 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
         return Err(failure);
     }
     if status["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 {
-        let (wanted, healthy) = (status["desiredHealthy"].as_i64().unwrap_or(0), status["currentHealthy"].as_i64().unwrap_or(0));
+        let (wanted, healthy) =
+            (status["desiredHealthy"].as_i64().unwrap_or(0), status["currentHealthy"].as_i64().unwrap_or(0));
         return Err(refuse(
             "Cannot evict pod as it would violate the pod's disruption budget.".into(),
             format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"),
@@ -205,10 +226,14 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
     crate::kinds::defaults::or(&mut budget["status"], "disruptedPods", json!({}));
     budget["status"]["disruptedPods"][&call.place.name] = now.clone().into();
     let generation = budget["metadata"]["generation"].clone();
-    let (state_now, reason) = if left > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
-    set_condition(&mut budget, json!({
-        "type": "DisruptionAllowed", "status": state_now, "reason": reason, "message": "", "observedGeneration": generation, "lastTransitionTime": now,
-    }));
+    let (state_now, reason) =
+        if left > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    set_condition(
+        &mut budget,
+        json!({
+            "type": "DisruptionAllowed", "status": state_now, "reason": reason, "message": "", "observedGeneration": generation, "lastTransitionTime": now,
+        }),
+    );
     write::note_server(&kind, "status", &old, &mut budget, &now);
     state.commit(key, Some(budget), &call.actor);
     Ok(())
@@ -217,7 +242,8 @@ fn ask_budgets(state: &mut State, call: &Call<'_>, pod: &Value) -> Result<()> {
 /// Puts a condition in the place of the one of its type.
 fn set_condition(object: &mut Value, condition: Value) {
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let mut conditions: Vec<Value> = conditions.into_iter().filter(|one| one["type"] != condition["type"]).collect();
+    let mut conditions: Vec<Value> =
+        conditions.into_iter().filter(|one| one["type"] != condition["type"]).collect();
     conditions.push(condition);
     object["status"]["conditions"] = conditions.into();
 }
@@ -228,7 +254,11 @@ fn token(state: &mut State, call: &Call<'_>) -> Result<Answer> {
     let account = state.store.get(&call.key()).cloned().ok_or_else(|| call.not_found())?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
     if seconds < 600 {
-        let cause = Cause::invalid("spec.expirationSeconds", &seconds.into(), "may not specify a duration less than 10 minutes");
+        let cause = Cause::invalid(
+            "spec.expirationSeconds",
+            &seconds.into(),
+            "may not specify a duration less than 10 minutes",
+        );
         return Err(Failure::invalid_as("authentication.k8s.io", "TokenRequest", "", &[cause]));
     }
     let audiences = match request["spec"]["audiences"].as_array() {
@@ -245,13 +275,21 @@ fn token(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         "kubernetes.io": {"namespace": call.place.namespace, "serviceaccount": {"name": call.place.name, "uid": account.value["metadata"]["uid"]}},
     });
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let token = format!("{}.{}.c2ltdWxhdGVk", part(&json!({"alg": "RS256", "kid": "testkit"})), part(&claims));
+    let token =
+        format!("{}.{}.c2ltdWxhdGVk", part(&json!({"alg": "RS256", "kid": "testkit"})), part(&claims));
     request["kind"] = "TokenRequest".into();
     request["apiVersion"] = "authentication.k8s.io/v1".into();
     request["metadata"] = json!({"name": call.place.name, "namespace": call.place.namespace});
     request["spec"]["expirationSeconds"] = seconds.into();
     if let Some(ty) = crate::schema::built_in("TokenRequest") {
-        write::note_review(ty, "authentication.k8s.io/v1", call.manager().as_str(), "token", &mut request, &clock::seconds(now));
+        write::note_review(
+            ty,
+            "authentication.k8s.io/v1",
+            call.manager().as_str(),
+            "token",
+            &mut request,
+            &clock::seconds(now),
+        );
     }
     request["metadata"]["creationTimestamp"] = clock::seconds(now).into();
     request["metadata"]["uid"] = state.uid().into();
@@ -267,12 +305,17 @@ fn check_bound_object(state: &State, call: &Call<'_>, bound: &Value) -> Result<(
     if bound.is_null() {
         return Ok(());
     }
-    let (kind, name) = (bound["kind"].as_str().unwrap_or_default(), bound["name"].as_str().unwrap_or_default());
+    let (kind, name) =
+        (bound["kind"].as_str().unwrap_or_default(), bound["name"].as_str().unwrap_or_default());
     let plural = match kind {
         "Pod" => "pods",
         "Secret" => "secrets",
         "Node" => "nodes",
-        other => return Err(Failure::bad_request(format!("cannot bind token to object of type /v1, Kind={other}"))),
+        other => {
+            return Err(Failure::bad_request(format!(
+                "cannot bind token to object of type /v1, Kind={other}"
+            )));
+        }
     };
     let Some(kind) = state.kinds.get("", plural) else { return Ok(()) };
     let namespace = if plural == "nodes" { "" } else { call.place.namespace.as_str() };
@@ -280,14 +323,21 @@ fn check_bound_object(state: &State, call: &Call<'_>, bound: &Value) -> Result<(
     let found = found.ok_or_else(|| Failure::not_found(kind, name))?;
     let (uid, wanted) = (metadata::text(&found.value, "uid"), bound["uid"].as_str().unwrap_or_default());
     if !wanted.is_empty() && wanted != uid {
-        let why = format!("the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
         return Err(Failure::kind_conflict(kind, name, &why));
     }
     Ok(())
 }
 
 fn scale_of(object: &Value) -> Value {
-    let mut selector: Vec<String> = object["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let mut selector: Vec<String> = object["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
     selector.sort();
     let meta = &object["metadata"];
     let mut scale = json!({
@@ -314,7 +364,8 @@ fn rescale(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Failure::invalid_as("autoscaling", "Scale", &call.place.name, &[cause]));
     }
-    if let Some(version) = wanted["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
+    if let Some(version) =
+        wanted["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
         && *version != *metadata::text(&old.value, "resourceVersion")
     {
         return Err(Failure::modified(&call.kind, &call.place.name));

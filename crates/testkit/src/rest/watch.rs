@@ -52,16 +52,30 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
     let how = query.get("resourceVersionMatch");
     match (initial, how) {
         (Some(_), None) => {
-            return Err(invalid(Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")));
+            return Err(invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )));
         }
         (Some(_), Some(other)) if other != "NotOlderThan" => {
-            return Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[
-                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-                Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
-            ]));
+            return Err(Failure::invalid_as(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                &[
+                    Cause::forbidden(
+                        "resourceVersionMatch",
+                        "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                    ),
+                    Cause::unsupported("resourceVersionMatch", &other.into(), &["NotOlderThan"]),
+                ],
+            ));
         }
         (None, Some(_)) => {
-            return Err(invalid(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")));
+            return Err(invalid(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )));
         }
         _ => {}
     }
@@ -94,8 +108,11 @@ pub(crate) fn start(state: &State, call: &Call<'_>) -> Result<Watch> {
         }
         None | Some(0) => {}
         Some(asked) if asked < state.store.compacted => {
-            let failure = Failure::expired(format!("too old resource version: {asked} ({})", state.store.compacted));
-            watch.ready.push_back(line("ERROR", &serde_json::to_vec(&failure.to_value()).unwrap_or_default()));
+            let failure =
+                Failure::expired(format!("too old resource version: {asked} ({})", state.store.compacted));
+            watch
+                .ready
+                .push_back(line("ERROR", &serde_json::to_vec(&failure.to_value()).unwrap_or_default()));
             watch.finished = true;
         }
         Some(asked) => watch.position = asked,
@@ -171,8 +188,8 @@ impl Watch {
                         self.ready.push_back(self.bookmark(false));
                     }
                 }
-                changed = changes.changed() => {
-                    if changed.is_err() {
+                more = changes.changed() => {
+                    if more.is_err() {
                         self.finished = true;
                     }
                 }
@@ -200,7 +217,11 @@ fn seen(entry: &Entry, selection: &Selection, metadata_only: bool) -> Option<Byt
 }
 
 fn event(kind: &str, object: &Shared, metadata_only: bool) -> Bytes {
-    if metadata_only { line(kind, partial(&object.value).to_string().as_bytes()) } else { line(kind, object.bytes()) }
+    if metadata_only {
+        line(kind, partial(&object.value).to_string().as_bytes())
+    } else {
+        line(kind, object.bytes())
+    }
 }
 
 fn line(kind: &str, object: &[u8]) -> Bytes {

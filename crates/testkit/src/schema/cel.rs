@@ -2,6 +2,8 @@
 //!
 //! Deliberately absent: the cost of a rule. Whether it is allowed at all is for a real server to say.
 
+#![allow(clippy::needless_pass_by_value, reason = "cel calls functions with values")]
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -39,7 +41,12 @@ impl Rule {
     }
 
     /// Whether a value keeps the rule; `Err` if that cannot be told.
-    pub(crate) fn holds(&self, context: &Context<'_, '_>, value: &Value, old: Option<&Value>) -> Result<bool, String> {
+    pub(crate) fn holds(
+        &self,
+        context: &Context<'_, '_>,
+        value: &Value,
+        old: Option<&Value>,
+    ) -> Result<bool, String> {
         let mut scope = context.new_inner_scope();
         scope.add_variable_from_value("self", to_cel(value));
         if let Some(old) = old {
@@ -85,7 +92,8 @@ pub(crate) fn is_match(pattern: &str, text: &str) -> Option<bool> {
 
 fn compare_to(This(one): This<Arc<String>>, other: Arc<String>) -> Result<i64, ExecutionError> {
     let parse = |text: &str| {
-        Quantity::parse(text).ok_or_else(|| ExecutionError::function_error("compareTo", format!("quantity: {text:?}")))
+        Quantity::parse(text)
+            .ok_or_else(|| ExecutionError::function_error("compareTo", format!("quantity: {text:?}")))
     };
     Ok(parse(&one)?.compare(parse(&other)?) as i64)
 }
@@ -94,7 +102,10 @@ fn year(This(at): This<Arc<String>>, zone: Arc<String>) -> Result<i64, Execution
     let unknown = || ExecutionError::function_error("getFullYear", format!("unknown time zone {zone}"));
     let at: jiff::Timestamp = at.parse().map_err(|_| unknown())?;
     // jiff finds zones in any case; Go's database is made of files.
-    let zone = jiff::tz::TimeZone::get(&zone).ok().filter(|found| found.iana_name() == Some(zone.as_str())).ok_or_else(unknown)?;
+    let zone = jiff::tz::TimeZone::get(&zone)
+        .ok()
+        .filter(|found| found.iana_name() == Some(zone.as_str()))
+        .ok_or_else(unknown)?;
     Ok(at.to_zoned(zone).year().into())
 }
 
@@ -109,7 +120,8 @@ fn to_cel(value: &Value) -> CelValue {
         Value::String(text) => CelValue::String(Arc::new(text.clone())),
         Value::Array(items) => CelValue::List(Arc::new(items.iter().map(to_cel).collect())),
         Value::Object(map) => {
-            let map: HashMap<Key, CelValue> = map.iter().map(|(key, value)| (Key::from(key.as_str()), to_cel(value))).collect();
+            let map: HashMap<Key, CelValue> =
+                map.iter().map(|(key, value)| (Key::from(key.as_str()), to_cel(value))).collect();
             CelValue::Map(Map { map: Arc::new(map) })
         }
     }
@@ -138,9 +150,15 @@ mod tests {
         assert_eq!(holds(quantity, json!(-1), None), Ok(false));
         let zone = "timestamp('2026-01-01T00:00:00Z').getFullYear(self) > 0";
         assert_eq!(holds(zone, json!("Europe/Berlin"), None), Ok(true));
-        assert_eq!(holds(zone, json!("Europe/Nowhere"), None), Err("unknown time zone Europe/Nowhere".into()));
+        assert_eq!(
+            holds(zone, json!("Europe/Nowhere"), None),
+            Err("unknown time zone Europe/Nowhere".into())
+        );
         assert_eq!(holds("self == oldSelf", json!("a"), Some(json!("b"))), Ok(false));
-        assert_eq!(holds("self.metadata.name.size() <= 63", json!({"metadata": {"name": "a"}}), None), Ok(true));
+        assert_eq!(
+            holds("self.metadata.name.size() <= 63", json!({"metadata": {"name": "a"}}), None),
+            Ok(true)
+        );
         assert_eq!(holds("!has(self.values) || self.values.size() == 0", json!({}), None), Ok(true));
     }
 

@@ -40,7 +40,11 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
         Shape::List { items, .. } => {
             let item_type = ty.at(*items);
             let Value::Array(list) = value else {
-                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+                return if value.is_null() {
+                    Ok(())
+                } else {
+                    Err(mismatch(value, &go_type(ty), notes, owner))
+                };
             };
             for (index, item) in list.iter_mut().enumerate() {
                 let length = notes.path.len();
@@ -56,7 +60,11 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
         Shape::Map { values, .. } => {
             let value_type = ty.at(*values);
             let Value::Object(map) = value else {
-                return if value.is_null() { Ok(()) } else { Err(mismatch(value, &go_type(ty), notes, owner)) };
+                return if value.is_null() {
+                    Ok(())
+                } else {
+                    Err(mismatch(value, &go_type(ty), notes, owner))
+                };
             };
             for (key, item) in map.iter_mut() {
                 // Go's decoder does not name the key.
@@ -124,7 +132,14 @@ fn walk(ty: Type<'_>, value: &mut Value, notes: &mut Notes, owner: &str) -> Resu
 }
 
 /// Decodes a field that is there; whether it stays.
-fn present(ty: Type<'_>, field: &super::Field, name: &str, value: &mut Value, notes: &mut Notes, owner: &str) -> Result<bool, String> {
+fn present(
+    ty: Type<'_>,
+    field: &super::Field,
+    name: &str,
+    value: &mut Value,
+    notes: &mut Notes,
+    owner: &str,
+) -> Result<bool, String> {
     if !value.is_null() {
         let length = enter(notes, name);
         walk(ty, value, notes, owner)?;
@@ -151,7 +166,9 @@ pub(crate) fn store_form(ty: Type<'_>, value: &mut Value) {
                 let Some(field) = fields.get(name) else { continue };
                 let empty = match &*value {
                     Value::Array(items) => items.is_empty(),
-                    Value::Object(map) => map.is_empty() && matches!(ty.at(field.node).node().shape, Shape::Map { .. }),
+                    Value::Object(map) => {
+                        map.is_empty() && matches!(ty.at(field.node).node().shape, Shape::Map { .. })
+                    }
                     _ => continue,
                 };
                 if empty && field.keep && !field.pointer {
@@ -164,7 +181,9 @@ pub(crate) fn store_form(ty: Type<'_>, value: &mut Value) {
         (Shape::List { items, .. }, Value::Array(list)) => {
             let item = ty.at(*items);
             if matches!(item.node().shape, Shape::Struct { .. }) {
-                list.iter_mut().for_each(|value| store_form(item, value));
+                for value in list {
+                    store_form(item, value);
+                }
             }
         }
         _ => {}
@@ -191,10 +210,16 @@ fn is_zero(ty: Type<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(yes) => !yes,
-        Value::Number(number) => !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)) && number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty() && !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)),
+        Value::Number(number) => {
+            !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString)) && number.as_f64() == Some(0.0)
+        }
+        Value::String(text) => {
+            text.is_empty() && !matches!(ty.node().shape, Shape::Scalar(Scalar::IntOrString))
+        }
         Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty() && matches!(ty.node().shape, Shape::Map { .. } | Shape::Struct { .. }),
+        Value::Object(map) => {
+            map.is_empty() && matches!(ty.node().shape, Shape::Map { .. } | Shape::Struct { .. })
+        }
     }
 }
 
@@ -210,8 +235,10 @@ pub(crate) fn empty(ty: Type<'_>) -> Value {
             Scalar::Time | Scalar::MicroTime | Scalar::Bytes => Value::Null,
         },
         Shape::Struct { fields, always, .. } => {
-            let kept = always.iter().filter_map(|name| fields.get_key_value(name)).filter(|(_, field)| field.keep);
-            let of = |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
+            let kept =
+                always.iter().filter_map(|name| fields.get_key_value(name)).filter(|(_, field)| field.keep);
+            let of =
+                |field: &super::Field| if field.pointer { Value::Null } else { empty(ty.at(field.node)) };
             Value::Object(kept.map(|(name, field)| (name.clone(), of(field))).collect::<Map<_, _>>())
         }
     }
@@ -226,15 +253,20 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
     let wrong = |wanted| Err(Wrong::Type(wanted));
     match (scalar, &*value) {
         (_, Value::Null)
-        | (Scalar::String, Value::String(_))
+        | (Scalar::String | Scalar::IntOrString, Value::String(_))
         | (Scalar::Bool, Value::Bool(_))
-        | (Scalar::Float, Value::Number(_))
-        | (Scalar::IntOrString, Value::String(_)) => Ok(()),
+        | (Scalar::Float, Value::Number(_)) => Ok(()),
         (Scalar::Int32 | Scalar::IntOrString, Value::Number(number)) => match number.as_i64() {
             Some(number) if i32::try_from(number).is_ok() => Ok(()),
             _ => wrong("int32"),
         },
-        (Scalar::Int64, Value::Number(number)) => if number.is_i64() { Ok(()) } else { wrong("int64") },
+        (Scalar::Int64, Value::Number(number)) => {
+            if number.is_i64() {
+                Ok(())
+            } else {
+                wrong("int64")
+            }
+        }
         (Scalar::Quantity, Value::String(_) | Value::Number(_)) => {
             let text = match &*value {
                 Value::String(text) => text.clone(),
@@ -243,7 +275,9 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
             let Some(quantity) = Quantity::parse(&text) else {
                 let message = if text.is_empty() {
                     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && !text.contains(' ') {
+                } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
+                    && !text.contains(' ')
+                {
                     "unable to parse quantity's suffix"
                 } else {
                     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -265,21 +299,26 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
         }
         (Scalar::Bytes, Value::String(text)) => {
             let ok = text.len() % 4 == 0
-                && text.trim_end_matches('=').bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+                && text
+                    .trim_end_matches('=')
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
                 && text.len() - text.trim_end_matches('=').len() <= 2;
-            let at = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b))).unwrap_or(text.len() / 4 * 4);
+            let at = text
+                .bytes()
+                .position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b)))
+                .unwrap_or(text.len() / 4 * 4);
             if ok { Ok(()) } else { Err(Wrong::Content(format!("illegal base64 data at input byte {at}"))) }
         }
-        (Scalar::String, _) => wrong("string"),
+        (Scalar::String | Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
         (Scalar::Bool, _) => wrong("bool"),
         (Scalar::Float, _) => wrong("float64"),
-        (Scalar::Int32, _) => wrong("int32"),
+        (Scalar::Int32 | Scalar::IntOrString, _) => wrong("int32"),
         (Scalar::Int64, _) => wrong("int64"),
         (Scalar::Bytes, _) => wrong("[]uint8"),
-        (Scalar::Time | Scalar::MicroTime, _) => wrong("string"),
-        (Scalar::IntOrString, _) => wrong("int32"),
         (Scalar::Quantity, _) => Err(Wrong::Content(
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into(),
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .into(),
         )),
     }
 }
@@ -310,5 +349,8 @@ fn mismatch(value: &Value, wanted: &str, notes: &Notes, owner: &str) -> String {
     if notes.fields.is_empty() {
         return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
     }
-    format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}", notes.fields.join("."))
+    format!(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{} of type {wanted}",
+        notes.fields.join(".")
+    )
 }

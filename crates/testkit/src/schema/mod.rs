@@ -10,6 +10,7 @@ pub(crate) mod cel;
 pub(crate) mod crd;
 pub(crate) mod decode;
 pub(crate) mod quantity;
+pub(crate) mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,7 +18,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::crd::Rules;
+use self::validate::Rules;
 
 /// A tree of types. Types refer to each other by number, because some contain themselves.
 #[derive(Debug, Default)]
@@ -44,9 +45,22 @@ pub(crate) enum Shape {
     Any,
     Scalar(Scalar),
     /// `always` names the fields that appear where they are missing.
-    Struct { fields: BTreeMap<String, Field>, always: Vec<String>, atomic: bool, open: bool },
-    Map { values: u32, atomic: bool },
-    List { items: u32, kind: ListKind, merge_key: Option<String>, merge: bool },
+    Struct {
+        fields: BTreeMap<String, Field>,
+        always: Vec<String>,
+        atomic: bool,
+        open: bool,
+    },
+    Map {
+        values: u32,
+        atomic: bool,
+    },
+    List {
+        items: u32,
+        kind: ListKind,
+        merge_key: Option<String>,
+        merge: bool,
+    },
 }
 
 /// A leaf.
@@ -151,9 +165,15 @@ impl Schema {
         let id = self.add(Node::default());
         self.named.insert(name.to_owned(), id);
         if let Some(source) = FILE.types.get(name) {
-            let fields = source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
+            let fields =
+                source.fields.iter().map(|(key, field)| (key.clone(), self.import_field(field))).collect();
             let appears = |field: &FileField| field.keep || field.default.is_some();
-            let always = source.fields.iter().filter(|(_, field)| appears(field)).map(|(key, _)| key.clone()).collect();
+            let always = source
+                .fields
+                .iter()
+                .filter(|(_, field)| appears(field))
+                .map(|(key, _)| key.clone())
+                .collect();
             let shape = Shape::Struct { fields, always, atomic: source.atomic, open: false };
             let name = name.rsplit('.').next().unwrap_or(name).to_owned();
             self.set(id, Node { shape, name, rules: None });
@@ -205,9 +225,12 @@ impl Schema {
                 }
                 // The same struct, atomic at this place only.
                 match &self.nodes[id as usize] {
-                    Node { shape: Shape::Struct { fields, always, .. }, .. } => {
-                        Shape::Struct { fields: fields.clone(), always: always.clone(), atomic: true, open: false }
-                    }
+                    Node { shape: Shape::Struct { fields, always, .. }, .. } => Shape::Struct {
+                        fields: fields.clone(),
+                        always: always.clone(),
+                        atomic: true,
+                        open: false,
+                    },
                     _ => return id,
                 }
             }

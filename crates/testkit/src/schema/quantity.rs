@@ -88,7 +88,8 @@ impl Quantity {
                 format!("{value}{suffix}")
             }
             Format::Decimal | Format::Binary => {
-                let (suffix, unit) = DECIMAL.iter().rev().find(|(_, unit)| nano % unit == 0).unwrap_or(&DECIMAL[0]);
+                let (suffix, unit) =
+                    DECIMAL.iter().rev().find(|(_, unit)| nano % unit == 0).unwrap_or(&DECIMAL[0]);
                 format!("{}{suffix}", nano / unit)
             }
             Format::Exponent => {
@@ -129,9 +130,24 @@ mod tests {
     #[test]
     fn a_quantity_is_written_as_short_as_it_can_be() {
         for (given, written) in [
-            ("1", "1"), ("1000m", "1"), ("0.5", "500m"), ("1.5Gi", "1536Mi"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"),
-            ("100Mi", "100Mi"), ("1e3", "1e3"), ("12e6", "12e6"), ("1500", "1500"), ("2000", "2k"), ("0", "0"),
-            ("-1", "-1"), ("0.1m", "100u"), ("512Ki", "512Ki"), ("+3", "3"), (".5", "500m"), ("5.", "5"),
+            ("1", "1"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1.5Gi", "1536Mi"),
+            ("1024Ki", "1Mi"),
+            ("1000Ki", "1000Ki"),
+            ("100Mi", "100Mi"),
+            ("1e3", "1e3"),
+            ("12e6", "12e6"),
+            ("1500", "1500"),
+            ("2000", "2k"),
+            ("0", "0"),
+            ("-1", "-1"),
+            ("0.1m", "100u"),
+            ("512Ki", "512Ki"),
+            ("+3", "3"),
+            (".5", "500m"),
+            ("5.", "5"),
         ] {
             assert_eq!(Quantity::parse(given).map(Quantity::canonical).as_deref(), Some(written), "{given}");
         }

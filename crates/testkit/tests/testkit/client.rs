@@ -1,6 +1,5 @@
 //! The simulated server as kube's client sees it, under paused time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,14 +25,13 @@ async fn an_object_lives_from_creation_to_deletion() {
     let api = Api::<ConfigMap>::default_namespaced(server.client("test"));
     let created = api.create(&PostParams::default(), &config_map("a")).await.unwrap();
     assert_eq!(created.metadata.resource_version, Some(server.revision().to_string()));
-    let patched = api
-        .patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"b": "2"}})))
-        .await
-        .unwrap();
+    let patched =
+        api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"b": "2"}}))).await.unwrap();
     assert_eq!(patched.data.unwrap().len(), 2);
     api.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(api.get_opt("a").await.unwrap().is_none());
-    let verbs: Vec<_> = server.history(0).into_iter().filter(|one| one.name == "a").map(|one| one.verb).collect();
+    let verbs: Vec<_> =
+        server.history(0).into_iter().filter(|one| one.name == "a").map(|one| one.verb).collect();
     assert_eq!(verbs, [Verb::Create, Verb::Update, Verb::Delete]);
 }
 
@@ -46,7 +44,10 @@ async fn a_watch_sees_what_happens_after_its_version() {
     let events = api.watch(&WatchParams::default().timeout(5), &before).await.unwrap();
     let mut events = std::pin::pin!(events);
     let first = events.next().await.unwrap().unwrap();
-    assert!(matches!(&first, WatchEvent::Added(one) if one.metadata.name.as_deref() == Some("a")), "{first:?}");
+    assert!(
+        matches!(&first, WatchEvent::Added(one) if one.metadata.name.as_deref() == Some("a")),
+        "{first:?}"
+    );
     api.delete("a", &DeleteParams::default()).await.unwrap();
     let rest: Vec<_> = events.try_collect().await.unwrap();
     assert!(matches!(rest.as_slice(), [WatchEvent::Deleted(_), WatchEvent::Bookmark(_)]), "{rest:?}");
@@ -79,7 +80,10 @@ async fn an_old_version_is_expired_once_compacted() {
     api.create(&PostParams::default(), &config_map("d")).await.unwrap();
     server.compact(server.revision());
     let expired = api.list(&ListParams::default().continue_token(&token)).await.unwrap_err();
-    assert!(matches!(&expired, kube::Error::Api(status) if status.code == 410 && status.reason == "Expired"), "{expired:?}");
+    assert!(
+        matches!(&expired, kube::Error::Api(status) if status.code == 410 && status.reason == "Expired"),
+        "{expired:?}"
+    );
     let events = api.watch(&WatchParams::default(), "1").await.unwrap();
     let events: Vec<_> = events.collect().await;
     assert!(matches!(events.as_slice(), [Ok(WatchEvent::Error(status))] if status.code == 410), "{events:?}");
@@ -96,7 +100,13 @@ async fn hooks_see_every_commit_in_order_and_may_look_around() {
     });
     let start = server.revision();
     for name in ["a", "b"] {
-        let (code, _) = server.call("hand", "POST", "/api/v1/namespaces/default/configmaps", None, Some(json!({"metadata": {"name": name}})));
+        let (code, _) = server.call(
+            "hand",
+            "POST",
+            "/api/v1/namespaces/default/configmaps",
+            None,
+            Some(json!({"metadata": {"name": name}})),
+        );
         assert_eq!(code, 201);
     }
     server.call("hand", "DELETE", "/api/v1/namespaces/default/configmaps/a", None, None);
@@ -114,7 +124,11 @@ async fn a_restored_backup_forgets_and_breaks_watches() {
     server.restore(backup);
     assert_eq!(events.collect::<Vec<_>>().await.len(), 0);
     assert_eq!(server.revision(), backup);
-    let names: Vec<_> = server.list("configmaps", Some("default")).iter().map(|one| one["metadata"]["name"].clone()).collect();
+    let names: Vec<_> = server
+        .list("configmaps", Some("default"))
+        .iter()
+        .map(|one| one["metadata"]["name"].clone())
+        .collect();
     assert_eq!(names, ["kept"]);
 }
 
@@ -124,7 +138,10 @@ async fn an_actor_is_refused_what_is_forbidden() {
     server.forbid("mallory", "list", "", "secrets");
     let (code, status) = server.call("mallory", "GET", "/api/v1/namespaces/default/secrets", None, None);
     assert_eq!(code, 403);
-    assert_eq!(status["message"], "secrets is forbidden: User \"mallory\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"");
+    assert_eq!(
+        status["message"],
+        "secrets is forbidden: User \"mallory\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\""
+    );
     assert_eq!(server.call("alice", "GET", "/api/v1/namespaces/default/secrets", None, None).0, 200);
 }
 
@@ -138,10 +155,20 @@ async fn owned_objects_and_namespaces_go_with_the_controllers() {
     };
     post("/api/v1/namespaces", json!({"metadata": {"name": "team"}}));
     let owner = post("/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "owner"}}));
-    let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
-    post("/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "owned", "ownerReferences": reference}}));
+    let reference =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    post(
+        "/api/v1/namespaces/team/configmaps",
+        json!({"metadata": {"name": "owned", "ownerReferences": reference}}),
+    );
     post("/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "free"}}));
-    let names = || server.list("configmaps", Some("team")).iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let names = || {
+        server
+            .list("configmaps", Some("team"))
+            .iter()
+            .map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
     server.call("hand", "DELETE", "/api/v1/namespaces/team/configmaps/owner", None, None);
     let settle = || tokio::time::timeout(Duration::from_secs(5), server.controllers());
     settle().await.unwrap_err();
@@ -166,21 +193,25 @@ async fn custom_resources_are_validated_and_have_a_status_of_their_own() {
     let status = json!({"apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding", "status": {"phase": "Ready"}});
     let applied = api.patch_status("w1", &apply, &Patch::Apply(&status)).await.unwrap();
     assert_eq!(applied.metadata.generation, Some(1));
-    let wrong = api.patch("w1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"clusterID": "w2"}}))).await.unwrap_err();
+    let wrong = api
+        .patch("w1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"clusterID": "w2"}})))
+        .await
+        .unwrap_err();
     assert!(wrong.to_string().contains("clusterID cannot be changed"), "{wrong}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_world() {
-    let world = |seed| {
-        let server = ApiServer::new(Options { seed, ..Options::default() });
-        for _ in 0..3 {
-            server.call("hand", "POST", "/api/v1/namespaces/default/pods", None, Some(json!({
+    let world =
+        |seed| {
+            let server = ApiServer::new(Options { seed, ..Options::default() });
+            for _ in 0..3 {
+                server.call("hand", "POST", "/api/v1/namespaces/default/pods", None, Some(json!({
                 "metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c", "image": "x"}]},
             })));
-        }
-        server.list("pods", None).iter().map(|pod| pod.to_string()).collect::<Vec<_>>()
-    };
+            }
+            server.list("pods", None).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
     assert_eq!(world(1), world(1));
     assert_ne!(world(1), world(2));
     assert_eq!(world(1).len(), 3);
@@ -200,5 +231,4 @@ async fn a_pod_on_a_node_waits_for_its_kubelet() {
     assert!(api.get_opt("p").await.unwrap().is_some());
     api.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(api.get_opt("p").await.unwrap().is_none());
-    let _: BTreeMap<String, String> = BTreeMap::new();
 }

@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p kubeocean-testkit --test testkit speed -- --ignored --nocapture`
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
 use std::time::Instant;
 
 use kubeocean_testkit::{ApiServer, Options};
@@ -32,18 +34,38 @@ fn operations() {
     });
     measured("patch the status of a pod, strategic", ROUNDS, |round| {
         let patch = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-        call("PATCH", &format!("{pods}/p{round}/status"), "application/strategic-merge-patch+json", Some(patch));
+        call(
+            "PATCH",
+            &format!("{pods}/p{round}/status"),
+            "application/strategic-merge-patch+json",
+            Some(patch),
+        );
     });
     measured("the same again, which changes nothing", ROUNDS, |round| {
         let patch = json!({"status": {"phase": "Running"}});
-        call("PATCH", &format!("{pods}/p{round}/status"), "application/strategic-merge-patch+json", Some(patch));
+        call(
+            "PATCH",
+            &format!("{pods}/p{round}/status"),
+            "application/strategic-merge-patch+json",
+            Some(patch),
+        );
     });
     measured("merge-patch a label of a pod", ROUNDS, |round| {
-        call("PATCH", &format!("{pods}/p{round}"), "application/merge-patch+json", Some(json!({"metadata": {"labels": {"a": "b"}}})));
+        call(
+            "PATCH",
+            &format!("{pods}/p{round}"),
+            "application/merge-patch+json",
+            Some(json!({"metadata": {"labels": {"a": "b"}}})),
+        );
     });
     measured("apply a label of a pod", ROUNDS, |round| {
         let applied = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{round}"), "labels": {"c": "d"}}});
-        call("PATCH", &format!("{pods}/p{round}?fieldManager=one"), "application/apply-patch+yaml", Some(applied));
+        call(
+            "PATCH",
+            &format!("{pods}/p{round}?fieldManager=one"),
+            "application/apply-patch+yaml",
+            Some(applied),
+        );
     });
     measured("get a pod", ROUNDS, |round| call("GET", &format!("{pods}/p{round}"), "", None));
     measured("list 500 pods", 20, |_| call("GET", pods, "", None));
@@ -59,10 +81,22 @@ fn operations() {
     measured("renew a lease", ROUNDS, |round| {
         let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": format!("h{round}"), "leaseDurationSeconds": 40}});
         if round == 0 {
-            call("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", "application/json", Some(lease));
+            call(
+                "POST",
+                "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+                "application/json",
+                Some(lease),
+            );
         } else {
-            call("PATCH", "/apis/coordination.k8s.io/v1/namespaces/default/leases/l", "application/merge-patch+json", Some(lease));
+            call(
+                "PATCH",
+                "/apis/coordination.k8s.io/v1/namespaces/default/leases/l",
+                "application/merge-patch+json",
+                Some(lease),
+            );
         }
     });
-    measured("delete a pod at once", ROUNDS, |round| call("DELETE", &format!("{pods}/p{round}?gracePeriodSeconds=0"), "", None));
+    measured("delete a pod at once", ROUNDS, |round| {
+        call("DELETE", &format!("{pods}/p{round}?gracePeriodSeconds=0"), "", None);
+    });
 }

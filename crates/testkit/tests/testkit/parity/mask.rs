@@ -30,7 +30,9 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 });
 
 pub(crate) fn text(text: &str) -> String {
-    PATTERNS.iter().fold(text.to_owned(), |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
+    PATTERNS
+        .iter()
+        .fold(text.to_owned(), |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }
 
 /// Masks an answer in place.
@@ -47,21 +49,39 @@ fn object(map: &mut Map<String, Value>) {
     let generated = map.get("generateName").and_then(Value::as_str).map(str::to_owned);
     if let (Some(prefix), Some(name)) = (generated, map.get_mut("name")) {
         let full = name.as_str().unwrap_or_default();
-        *name = if full.len() == prefix.len() + 5 && full.starts_with(&prefix) { "<generated>".into() } else { format!("not generated: {full}").into() };
+        *name = if full.len() == prefix.len() + 5 && full.starts_with(&prefix) {
+            "<generated>".into()
+        } else {
+            format!("not generated: {full}").into()
+        };
     }
     // What the apiserver's repair loops and caches decide by themselves.
-    for (key, mask) in [("resourceVersion", "<rv>"), ("continue", "<continue>"), ("token", "<token>"), ("serverAddress", "<address>")] {
+    for (key, mask) in [
+        ("resourceVersion", "<rv>"),
+        ("continue", "<continue>"),
+        ("token", "<token>"),
+        ("serverAddress", "<address>"),
+    ] {
         if let Some(Value::String(found)) = map.get_mut(key)
             && !found.is_empty()
         {
             *found = mask.into();
         }
     }
+    // Who we are depends on how we got in.
+    if map.contains_key("username") {
+        map.insert("username".into(), "<user>".into());
+        map.remove("groups");
+        map.remove("extra");
+    }
     if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
         for entry in entries.iter_mut() {
             entry["time"] = "<time>".into();
         }
-        entries.sort_by_key(|entry| ["manager", "operation", "subresource"].map(|key| entry[key].as_str().unwrap_or_default().to_owned()));
+        entries.sort_by_key(|entry| {
+            ["manager", "operation", "subresource"]
+                .map(|key| entry[key].as_str().unwrap_or_default().to_owned())
+        });
     }
     if let Some(Value::Array(causes)) = map.get_mut("causes") {
         causes.sort_by_key(Value::to_string);

@@ -3,6 +3,12 @@
 //! There are no expectations in the tables: the real server is the expectation. A difference is a mistake
 //! of the simulation. What no two servers share (uids, times, revisions, generated names) is masked.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::too_many_lines,
+    reason = "tables: short to write, long to read"
+)]
+
 #[rustfmt::skip] // tables: one request, one line
 mod apply;
 #[rustfmt::skip]
@@ -34,10 +40,19 @@ use self::script::Script;
 
 /// Scripts that no controller may disturb.
 fn quiet() -> Vec<Script> {
-    [objects::scripts(), pods::scripts(), deletion::scripts(), subresources::scripts(), apply::scripts(), reads::scripts(), watches::scripts(), custom::scripts()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        objects::scripts(),
+        pods::scripts(),
+        deletion::scripts(),
+        subresources::scripts(),
+        apply::scripts(),
+        reads::scripts(),
+        watches::scripts(),
+        custom::scripts(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Scripts that are about what controllers do.
@@ -49,7 +64,8 @@ fn settled() -> Vec<Script> {
 fn the_simulated_server_answers_as_a_real_one() {
     let only = std::env::var("PARITY").ok();
     let wanted = |script: &Script| only.as_ref().is_none_or(|only| script.name.contains(only.as_str()));
-    let [quiet, settled, expiring] = [quiet(), settled(), reads::expiring()].map(|scripts| scripts.into_iter().filter(wanted).collect::<Vec<_>>());
+    let [quiet, settled, expiring] = [quiet(), settled(), reads::expiring()]
+        .map(|scripts| scripts.into_iter().filter(wanted).collect::<Vec<_>>());
     let simulated = simulate(&quiet, &settled, &expiring);
     let real = ask_a_real_one(&quiet, &settled, &expiring);
     let scripts: Vec<&Script> = quiet.iter().chain(&settled).chain(&expiring).collect();
@@ -60,13 +76,23 @@ fn the_simulated_server_answers_as_a_real_one() {
             let mut found = Vec::new();
             compare("", simulated, real, &mut found);
             if !found.is_empty() {
-                differences.push(format!("- {}: {}\n    {}", script.name, step.title(), found.join("\n    ")));
+                differences.push(format!(
+                    "- {}: {}\n    {}",
+                    script.name,
+                    step.title(),
+                    found.join("\n    ")
+                ));
             }
         }
     }
     println!("{operations} operations in {} scripts", scripts.len());
     assert!(only.is_some() || operations >= 150, "only {operations} operations");
-    assert!(differences.is_empty(), "{} of {operations} differ:\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {operations} differ:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
 }
 
 #[test]
@@ -80,7 +106,8 @@ fn scripts_are_found_by_their_names() {
 
 /// Under paused time, so that waiting costs nothing.
 fn simulate(quiet: &[Script], settled: &[Script], expiring: &[Script]) -> Vec<Vec<Value>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let server = ApiServer::new(Options { default_service_accounts: false, ..Options::default() });
         let client = server.client("parity");
@@ -123,7 +150,11 @@ fn ask_a_real_one(quiet: &[Script], settled: &[Script], expiring: &[Script]) -> 
         }
         sandbox.stop().await.unwrap();
         if !expiring.is_empty() {
-            let spec = Spec::new().extra_arg(COMPUTING, Program::KubeApiserver.name(), "--etcd-compaction-interval=1s");
+            let spec = Spec::new().extra_arg(
+                COMPUTING,
+                Program::KubeApiserver.name(),
+                "--etcd-compaction-interval=1s",
+            );
             let sandbox = Sandbox::start(spec).await.unwrap();
             let cluster = sandbox.cluster(COMPUTING).unwrap();
             cluster.program(Program::KubeControllerManager).stop().await.unwrap();
@@ -144,7 +175,10 @@ fn ask_a_real_one(quiet: &[Script], settled: &[Script], expiring: &[Script]) -> 
 /// A client that takes the first answer: kube's own would ask again after a 429 or 504.
 async fn impatient(kubeconfig: &str) -> kube::Client {
     let parsed = kube::config::Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(parsed, &kube::config::KubeConfigOptions::default()).await.unwrap();
+    let mut config =
+        kube::Config::from_custom_kubeconfig(parsed, &kube::config::KubeConfigOptions::default())
+            .await
+            .unwrap();
     config.proxy_url = None;
     config.default_retry = false;
     kube::Client::try_from(config).unwrap()
@@ -161,7 +195,9 @@ fn compare(path: &str, simulated: &Value, real: &Value, found: &mut Vec<String>)
                 let path = format!("{path}/{key}");
                 match (simulated.get(key), real.get(key)) {
                     (Some(simulated), Some(real)) => compare(&path, simulated, real, found),
-                    (simulated, real) => found.push(format!("{path}: simulated {}, real {}", shown(simulated), shown(real))),
+                    (simulated, real) => {
+                        found.push(format!("{path}: simulated {}, real {}", shown(simulated), shown(real)));
+                    }
                 }
             }
         }
@@ -171,7 +207,11 @@ fn compare(path: &str, simulated: &Value, real: &Value, found: &mut Vec<String>)
             }
         }
         _ if simulated == real => {}
-        _ => found.push(format!("{path}:\n      simulated {}\n      real      {}", shown(Some(simulated)), shown(Some(real)))),
+        _ => found.push(format!(
+            "{path}:\n      simulated {}\n      real      {}",
+            shown(Some(simulated)),
+            shown(Some(real))
+        )),
     }
 }
 

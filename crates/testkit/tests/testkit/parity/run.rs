@@ -40,6 +40,7 @@ const PLACES: &[(&str, &str, bool)] = &[
     ("certificatesigningrequests", "apis/certificates.k8s.io/v1", false),
     ("clusterbindings", "apis/cloud.tencent.com/v1beta1", false),
     ("resourceleasingpolicies", "apis/cloud.tencent.com/v1beta1", false),
+    ("selfsubjectreviews", "apis/authentication.k8s.io/v1", false),
     ("selfsubjectaccessreviews", "apis/authorization.k8s.io/v1", false),
     ("subjectaccessreviews", "apis/authorization.k8s.io/v1", false),
 ];
@@ -57,14 +58,32 @@ struct Player<'a> {
 /// `simulated` is the server itself, if it is one.
 pub(crate) async fn script(client: &Client, simulated: Option<&ApiServer>, script: &Script) -> Vec<Value> {
     static COUNTER: AtomicUsize = AtomicUsize::new(100);
-    let word: String = script.name.chars().filter(char::is_ascii_alphanumeric).take(30).collect::<String>().to_lowercase();
+    let word: String =
+        script.name.chars().filter(char::is_ascii_alphanumeric).take(30).collect::<String>().to_lowercase();
     let namespace = format!("parity-{word}-{}", COUNTER.fetch_add(1, Ordering::Relaxed) % 900 + 100);
-    let mut player = Player { client, simulated, namespace, seen: BTreeMap::new(), mark: String::new(), token: String::new() };
+    let mut player = Player {
+        client,
+        simulated,
+        namespace,
+        seen: BTreeMap::new(),
+        mark: String::new(),
+        token: String::new(),
+    };
     let namespace = json!({"metadata": {"name": player.namespace}});
-    let (code, answer) = player.send("POST", "/api/v1/namespaces", "application/json", "application/json", Some(namespace)).await;
+    let (code, answer) = player
+        .send("POST", "/api/v1/namespaces", "application/json", "application/json", Some(namespace))
+        .await;
     assert_eq!(code, 201, "{answer}");
     let account = format!("/api/v1/namespaces/{}/serviceaccounts", player.namespace);
-    let (code, answer) = player.send("POST", &account, "application/json", "application/json", Some(json!({"metadata": {"name": "default"}}))).await;
+    let (code, answer) = player
+        .send(
+            "POST",
+            &account,
+            "application/json",
+            "application/json",
+            Some(json!({"metadata": {"name": "default"}})),
+        )
+        .await;
     assert!(code == 201 || code == 409, "{answer}");
     let mut answers = Vec::new();
     for step in &script.steps {
@@ -76,10 +95,12 @@ pub(crate) async fn script(client: &Client, simulated: Option<&ApiServer>, scrip
 impl Player<'_> {
     async fn play(&mut self, step: &Step) -> Value {
         let path = self.fill(&self.full_path(&step.path));
-        let body = step.body.as_ref().map(|body| serde_json::from_str(&self.fill(&body.to_string())).unwrap());
+        let body =
+            step.body.as_ref().map(|body| serde_json::from_str(&self.fill(&body.to_string())).unwrap());
         let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
         let (code, answer) = loop {
-            let (code, answer) = self.send(step.method, &path, step.content_type, step.accept, body.clone()).await;
+            let (code, answer) =
+                self.send(step.method, &path, step.content_type, step.accept, body.clone()).await;
             match step.how {
                 How::Until(wanted) if wanted != code && tokio::time::Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -90,7 +111,7 @@ impl Player<'_> {
         match step.how {
             How::Mark => {
                 let list: Value = serde_json::from_str(&answer).unwrap();
-                self.mark = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+                list["metadata"]["resourceVersion"].as_str().unwrap().clone_into(&mut self.mark);
                 json!({"code": code})
             }
             How::Compact => {
@@ -142,20 +163,41 @@ impl Player<'_> {
             return path.to_owned();
         }
         let plural = path.split(['/', '?']).next().unwrap_or_default();
-        let (root, namespaced) = PLACES.iter().find(|(one, ..)| *one == plural).map_or(("api/v1", true), |(_, root, namespaced)| (*root, *namespaced));
-        if namespaced { format!("/{root}/namespaces/{}/{path}", self.namespace) } else { format!("/{root}/{path}") }
+        let (root, namespaced) = PLACES
+            .iter()
+            .find(|(one, ..)| *one == plural)
+            .map_or(("api/v1", true), |(_, root, namespaced)| (*root, *namespaced));
+        if namespaced {
+            format!("/{root}/namespaces/{}/{path}", self.namespace)
+        } else {
+            format!("/{root}/{path}")
+        }
     }
 
     fn fill(&self, text: &str) -> String {
-        let mut text = text.replace("{ns}", &self.namespace).replace("{mark}", &self.mark).replace("{continue}", &self.token);
+        let mut text = text
+            .replace("{ns}", &self.namespace)
+            .replace("{mark}", &self.mark)
+            .replace("{continue}", &self.token);
         for (key, (uid, version)) in &self.seen {
             text = text.replace(&format!("{{uid:{key}}}"), uid).replace(&format!("{{rv:{key}}}"), version);
         }
         text
     }
 
-    async fn send(&self, method: &str, path: &str, content_type: &str, accept: &str, body: Option<Value>) -> (u16, String) {
-        let mut request = http::Request::builder().method(method).uri(path).header("Accept", accept).header("User-Agent", "parity/1");
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        accept: &str,
+        body: Option<Value>,
+    ) -> (u16, String) {
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Accept", accept)
+            .header("User-Agent", "parity/1");
         if !content_type.is_empty() {
             request = request.header("Content-Type", content_type);
         }
@@ -187,11 +229,19 @@ fn events(code: u16, answer: &str) -> Value {
 
 /// Installs our definitions, and waits until they are served.
 pub(crate) async fn install_definitions(client: &Client) {
-    let player = Player { client, simulated: None, namespace: String::new(), seen: BTreeMap::new(), mark: String::new(), token: String::new() };
+    let player = Player {
+        client,
+        simulated: None,
+        namespace: String::new(),
+        seen: BTreeMap::new(),
+        mark: String::new(),
+        token: String::new(),
+    };
     for definition in kubeocean_api::crd::crds() {
         let body = serde_json::to_value(definition).unwrap();
         let root = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        let (code, answer) = player.send("POST", root, "application/json", "application/json", Some(body)).await;
+        let (code, answer) =
+            player.send("POST", root, "application/json", "application/json", Some(body)).await;
         assert_eq!(code, 201, "{answer}");
     }
     let deadline = tokio::time::Instant::now() + NOTICED_WITHIN;
@@ -210,7 +260,11 @@ pub(crate) async fn ready(client: &Client) {
         let request = http::Request::get("/readyz").body(Body::empty()).unwrap();
         match client.send(request).await {
             Ok(answer) if answer.status() == 200 => return,
-            other => assert!(tokio::time::Instant::now() < deadline, "not ready: {:?}", other.map(|answer| answer.status())),
+            other => assert!(
+                tokio::time::Instant::now() < deadline,
+                "not ready: {:?}",
+                other.map(|answer| answer.status())
+            ),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

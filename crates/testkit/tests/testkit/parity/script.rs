@@ -50,6 +50,11 @@ impl Step {
         self
     }
 
+    pub(crate) fn sent_as(mut self, content_type: &'static str) -> Self {
+        self.content_type = content_type;
+        self
+    }
+
     pub(crate) fn accept(mut self, accept: &'static str) -> Self {
         self.accept = accept;
         self
@@ -87,7 +92,12 @@ pub(crate) fn strategic(path: &str, body: Value) -> Step {
 /// `path` may carry a query after the manager's.
 pub(crate) fn apply(path: &str, manager: &str, body: Value) -> Step {
     let (path, more) = path.split_once('?').unwrap_or((path, ""));
-    step("PATCH", &format!("{path}?fieldManager={manager}&{more}"), "application/apply-patch+yaml", Some(body))
+    step(
+        "PATCH",
+        &format!("{path}?fieldManager={manager}&{more}"),
+        "application/apply-patch+yaml",
+        Some(body),
+    )
 }
 
 pub(crate) fn delete(path: &str) -> Step {

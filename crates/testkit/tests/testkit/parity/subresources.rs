@@ -4,6 +4,9 @@ use serde_json::json;
 
 use super::script::{Script, delete, get, merge, pod, post, put, script, strategic};
 
+/// A signing request; only its first lines are looked at.
+const REQUEST: &str = include_str!("request.b64");
+
 pub(crate) fn scripts() -> Vec<Script> {
     vec![
         script("binding a pod", vec![
@@ -64,7 +67,35 @@ pub(crate) fn scripts() -> Vec<Script> {
             strategic("pods/q/resize", json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}}]}})),
             strategic("pods/q/ephemeralcontainers", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}], "nodeName": "n1"}})),
         ]),
+        script("signing requests", vec![
+            post("certificatesigningrequests", json!({"metadata": {"name": "{ns}"}, "spec": {"signerName": "example.com/x", "usages": ["client auth"], "request": REQUEST}})),
+            merge("certificatesigningrequests/{ns}/approval", json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "R", "message": "m"}]}})),
+            merge("certificatesigningrequests/{ns}", json!({"spec": {"signerName": "example.com/y"}, "metadata": {"labels": {"a": "b"}}})),
+            merge("certificatesigningrequests/{ns}/status", json!({"status": {"certificate": "LS0="}})),
+            delete("certificatesigningrequests/{ns}"),
+        ]),
+        script("a namespace's own endpoints", vec![
+            merge("namespaces/{ns}", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": []}, "status": {"phase": "Terminating"}})),
+            merge("namespaces/{ns}/status", json!({"status": {"conditions": [{"type": "X", "status": "True"}]}})),
+            put("namespaces/{ns}/finalize", json!({"metadata": {"name": "{ns}"}, "spec": {"finalizers": ["kubernetes", "example.com/x"]}})),
+            get("namespaces/{ns}"),
+            delete("namespaces/{ns}"),
+            put("namespaces/{ns}/finalize", json!({"metadata": {"name": "{ns}"}, "spec": {}})),
+            get("namespaces/{ns}"),
+        ]),
+        script("content types", vec![
+            post("configmaps", json!({"metadata": {"name": "a"}})).sent_as("text/plain"),
+            post("configmaps", json!({"metadata": {"name": "a"}})).sent_as("application/json; charset=utf-8"),
+            merge("configmaps/a", json!({})).sent_as("application/json"),
+            merge("configmaps/a", json!([1])),
+            merge("configmaps/a", json!({"data": {"a": 1}})),
+            merge("configmaps/a", json!({"kind": "Secret"})),
+            merge("configmaps/a?fieldValidation=Sometimes", json!({"data": {"a": "1"}})),
+        ]),
         script("reviews", vec![
+            post("selfsubjectreviews", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})).sent_as("application/json"),
+            get("selfsubjectaccessreviews"),
+            post("subjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": "admin", "groups": ["system:masters"], "resourceAttributes": {"verb": "get", "resource": "pods"}}})),
             post("selfsubjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}})),
         ]),
     ]
