@@ -61,10 +61,10 @@ pub(crate) fn mirror(wiring: Wiring) -> Running {
 }
 
 /// The same loop around any planner, with its stores fenced or not.
-pub(crate) fn mirror_by(wiring: Wiring, plan: Planner, fenced: bool) -> Running {
+pub(crate) fn mirror_by(wiring: Wiring, plan: Planner, with_fences: bool) -> Running {
     let Wiring { virt, phys, clock, seed, metrics, .. } = wiring;
     let queue = Queue::new("mirror", Retry { seed, ..Retry::default() }, &metrics);
-    let (news, more_news) = (queue.clone(), queue.clone());
+    let (news, other_news) = (queue.clone(), queue.clone());
     let (originals, _switch) = Informer::<Virtual, Object>::of(&virt, CONFIG_MAP)
         .labels(WANTED)
         .on_change(move |change| news.add(change.key.clone()))
@@ -76,7 +76,7 @@ pub(crate) fn mirror_by(wiring: Wiring, plan: Planner, fenced: bool) -> Running 
         .on_change(move |change| {
             for copy in change.old.into_iter().chain(change.new) {
                 if let Some(key) = copy.meta.annotations.get(OF).and_then(original_of) {
-                    more_news.add(key);
+                    other_news.add(key);
                 }
             }
         })
@@ -84,7 +84,7 @@ pub(crate) fn mirror_by(wiring: Wiring, plan: Planner, fenced: bool) -> Running 
     let stores = Stores { originals: originals.store(), copies: copies.store() };
     let mut applier = Applier::new(ACTOR).virtually(&virt).physically(&phys);
     let fences = Fences::new();
-    if fenced {
+    if with_fences {
         applier = applier.following(CONFIG_MAP, &stores.originals).following(CONFIG_MAP, &stores.copies);
         fences.open_into(&queue, stores.originals.progress());
         fences.open_into(&queue, stores.copies.progress());

@@ -60,7 +60,7 @@ impl Poller {
                 if self.watches {
                     watch(&virt, &known).await;
                 } else {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             };
             let poll = async {
@@ -86,9 +86,9 @@ impl Poller {
         let originals: Vec<Value> = if self.watches {
             known.lock().values().cloned().collect()
         } else {
-            items(ask(virt, "GET", self.originals, None).await?)
+            items(&ask(virt, "GET", self.originals, None).await?)
         };
-        let there = items(ask(phys, "GET", COPIES, None).await?);
+        let there = items(&ask(phys, "GET", COPIES, None).await?);
         let there: Vec<Value> = there.into_iter().filter(|object| (self.is_ours)(object)).collect();
         let originals: Vec<&Value> = originals.iter().filter(|original| is_wanted(original)).collect();
         let serves = |copy: &Value, original: &Value| {
@@ -103,7 +103,7 @@ impl Poller {
             match there.iter().find(|copy| serves(copy, original)) {
                 None => self.write(phys, &(self.create)(original)).await,
                 Some(copy) if copy["data"] != original["data"] => {
-                    self.write(phys, &repair(original, copy)).await
+                    self.write(phys, &repair(original, copy)).await;
                 }
                 Some(_) => {}
             }
@@ -145,7 +145,7 @@ pub(crate) fn path(copy: &Value) -> String {
     )
 }
 
-fn items(list: Value) -> Vec<Value> {
+fn items(list: &Value) -> Vec<Value> {
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
@@ -171,7 +171,7 @@ async fn watch(virt: &kube::Client, known: &Mutex<BTreeMap<String, Value>>) {
     let mut version = loop {
         if let Some(list) = ask(virt, "GET", ORIGINALS, None).await {
             let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-            *known.lock() = items(list).into_iter().map(|object| (place(&object), object)).collect();
+            *known.lock() = items(&list).into_iter().map(|object| (place(&object), object)).collect();
             break version;
         }
         tokio::time::sleep(PAUSE).await;

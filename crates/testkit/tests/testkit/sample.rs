@@ -1,18 +1,30 @@
 //! A correct controller survives everything.
 
+use std::collections::BTreeMap;
+
 use kubeocean_testkit::crash::{Ending, enumerate};
 use kubeocean_testkit::simulation::{hunt, run, seeds};
 use kubeocean_testkit::test;
+use parking_lot::Mutex;
 
 use crate::mirror::{ACTOR, mirror};
 use crate::scenario::{full_chaos, steps};
 
+/// Of those that an honest client can meet: it never asks for old answers.
+const FAULTS: usize = 11;
+
 #[test]
 fn a_thousand_seeds_of_chaos_leave_the_mirror_right() {
-    let report = hunt(test!(), &seeds(1_000), |world| async move {
-        full_chaos(world, mirror).await;
+    let faults = Mutex::new(BTreeMap::new());
+    let report = hunt(test!(), &seeds(1_000), |world| async {
+        let scene = full_chaos(world, mirror).await;
+        for (fault, count) in scene.virt.chaos.faults().into_iter().chain(scene.phys.chaos.faults()) {
+            *faults.lock().entry(fault).or_insert(0) += count;
+        }
     });
-    println!("mirror under full chaos: {report}");
+    let faults = faults.into_inner();
+    println!("mirror under full chaos: {report}; {faults:?}");
+    assert!(report.seeds < 100 || faults.len() >= FAULTS, "some fault never came: {faults:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use kubeocean_testkit::crash::{Crash, CrashLayer};
 use kubeocean_testkit::simulation::{Mischief, Site, Trouble, World};
 use kubeocean_testkit::traffic::Traffic;
 use kubeocean_testkit::{ApiServer, Commit, Verb};
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -38,6 +39,8 @@ const MERGE: Option<&str> = Some("application/merge-patch+json");
 
 pub(crate) type Controller = fn(Wiring) -> Running;
 
+type Clusters = (Cluster<Virtual>, Cluster<Physical>);
+
 /// Both clusters, and the controller's end of the wire.
 #[derive(Clone)]
 pub(crate) struct Scene {
@@ -47,8 +50,8 @@ pub(crate) struct Scene {
     pub(crate) traffic: Traffic,
     pub(crate) clock: Clock,
     /// Those of the controller's present life.
-    clusters: Arc<parking_lot::Mutex<Option<(Cluster<Virtual>, Cluster<Physical>)>>>,
-    restored: Arc<parking_lot::Mutex<Option<Instant>>>,
+    clusters: Arc<Mutex<Option<Clusters>>>,
+    restored: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Scene {
@@ -99,7 +102,7 @@ impl Scene {
 
     /// A deletion may be late, but it must have been right once in the life of the copy.
     fn wanted_all_along(&self) {
-        let unwanted: Arc<parking_lot::Mutex<BTreeMap<String, Instant>>> = share(BTreeMap::new());
+        let unwanted: Arc<Mutex<BTreeMap<String, Instant>>> = share(BTreeMap::new());
         let seen = Arc::clone(&unwanted);
         self.virt.server.on_commit(move |commit| {
             if !commit.new.as_deref().is_some_and(is_wanted)
@@ -209,7 +212,7 @@ impl Scene {
             trouble = trouble.deed("the user", move |random| user(&server, random.random()));
         }
         let (v, p) = (&self.virt, &self.phys);
-        let restored = |which: &Arc<parking_lot::Mutex<Option<Instant>>>| {
+        let restored = |which: &Arc<Mutex<Option<Instant>>>| {
             let which = Arc::clone(which);
             move || *which.lock() = Some(Instant::now())
         };

@@ -31,6 +31,7 @@ fn under_full_chaos(controller: Controller) -> Report {
 }
 
 #[track_caller]
+#[expect(clippy::panic, clippy::print_stdout, reason = "part of a test")]
 fn is_caught(report: &Report, rule: &'static str) {
     let (seed, violation) =
         report.broken(rule).unwrap_or_else(|| panic!("{report}, {:?} broken", report.rules()));
