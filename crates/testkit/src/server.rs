@@ -93,8 +93,12 @@ pub(crate) struct State {
     pub(crate) policy: Policy,
     /// Grows when all watches are cut.
     pub(crate) epoch: u64,
+    /// Addresses and ports that were given to services.
+    pub(crate) addresses: u32,
     /// Changes that no hook has seen yet.
     fresh: Vec<Arc<Entry>>,
+    /// Hooks run now; what they change they will see.
+    in_hooks: bool,
 }
 
 impl State {
@@ -180,7 +184,9 @@ impl ApiServer {
             random: ChaCha8Rng::seed_from_u64(options.seed),
             policy: Policy::default(),
             epoch: 0,
+            addresses: 0,
             fresh: Vec::new(),
+            in_hooks: false,
             options,
         };
         let with_crds = state.options.with_crds;
@@ -348,6 +354,10 @@ impl ApiServer {
     }
 
     fn run_hooks(&self) {
+        // A hook that writes ends up here again; the outer round shows it what it did.
+        if self.with(|state| std::mem::replace(&mut state.in_hooks, true)) {
+            return;
+        }
         let mut hooks = std::mem::take(&mut *self.0.hooks.lock());
         loop {
             let commits: Vec<_> = self.with(|state| {
@@ -368,7 +378,10 @@ impl ApiServer {
             }
         }
         let mut place = self.0.hooks.lock();
+        // Hooks that were added meanwhile come after.
         hooks.append(&mut place);
         *place = hooks;
+        drop(place);
+        self.with(|state| state.in_hooks = false);
     }
 }

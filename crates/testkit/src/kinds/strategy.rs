@@ -90,7 +90,8 @@ fn service(state: &mut State, object: &mut Value) {
     }
     if spec["clusterIP"].as_str().is_none_or(str::is_empty) {
         // The network of the sandbox; the first addresses are left to well-known services.
-        let host = 16 + state.store.revision % 1000;
+        state.addresses += 1;
+        let host = 16 + state.addresses % 980;
         spec["clusterIP"] = format!("10.96.{}.{}", host / 250, host % 250).into();
     }
     spec["clusterIPs"] = json!([spec["clusterIP"]]);
@@ -99,11 +100,10 @@ fn service(state: &mut State, object: &mut Value) {
     super::defaults::or(spec, "ipFamilies", if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
     super::defaults::or(spec, "ipFamilyPolicy", if both { "RequireDualStack" } else { "SingleStack" });
     if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
-        let mut next = 30_000 + state.store.revision % 2_000;
         for port in super::defaults::each(spec, "ports") {
             if port.get("nodePort").is_none() {
-                port["nodePort"] = next.into();
-                next += 1;
+                state.addresses += 1;
+                port["nodePort"] = (30_000 + state.addresses % 2_700).into();
             }
         }
     }

@@ -204,37 +204,29 @@ fn check_options(
     token: Option<&str>,
     initial: Option<&str>,
 ) -> Result<()> {
-    let invalid = |cause| Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &[cause]));
-    if initial.is_some() {
-        return invalid(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
-    }
+    const MATCH: &str = "resourceVersionMatch";
+    let mut causes = Vec::new();
     match how {
         Some(_) if token.is_some() => {
-            return invalid(Cause::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden when continue is provided",
-            ));
+            causes
+                .push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         Some(_) if version.is_none() => {
-            return invalid(Cause::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
+            let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(MATCH, detail));
         }
         Some("Exact") if version == Some("0") => {
-            return invalid(Cause::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-            ));
+            let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(MATCH, detail));
         }
         None | Some("Exact" | "NotOlderThan") => {}
-        Some(other) => {
-            return invalid(Cause::unsupported(
-                "resourceVersionMatch",
-                &other.into(),
-                &["Exact", "NotOlderThan", ""],
-            ));
-        }
+        Some(other) => causes.push(Cause::unsupported(MATCH, &other.into(), &["Exact", "NotOlderThan", ""])),
+    }
+    if initial.is_some() {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if !causes.is_empty() {
+        return Err(Failure::invalid_as("meta.k8s.io", "ListOptions", "", &causes));
     }
     if token.is_some() && version.is_some_and(|version| version != "0") {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));

@@ -113,6 +113,23 @@ async fn hooks_see_every_commit_in_order_and_may_look_around() {
     assert_eq!(*seen.lock(), [(start + 1, 1), (start + 2, 2), (start + 3, 1)]);
 }
 
+#[test]
+fn a_hook_sees_what_a_hook_did() {
+    let server = server();
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (log, inside) = (seen.clone(), server.clone());
+    server.on_commit(move |commit| {
+        log.lock().push(commit.name.clone());
+        if commit.name == "a" {
+            let body = json!({"metadata": {"name": "b"}});
+            inside.call("hook", "POST", "/api/v1/namespaces/default/configmaps", None, Some(body));
+        }
+    });
+    let body = json!({"metadata": {"name": "a"}});
+    server.call("hand", "POST", "/api/v1/namespaces/default/configmaps", None, Some(body));
+    assert_eq!(*seen.lock(), ["a", "b"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restored_backup_forgets_and_breaks_watches() {
     let server = server();
