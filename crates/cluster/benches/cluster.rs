@@ -219,11 +219,11 @@ async fn writing(kubeconfig: &str, bare: &kube::Client) {
             if (round + turn).is_multiple_of(2) {
                 through_bare(bare, round).await;
                 theirs += started.elapsed();
-                their_cpu += used_cpu() - cpu;
+                their_cpu += used_cpu().saturating_sub(cpu);
             } else {
                 through_applier(&applier, round).await;
                 ours += started.elapsed();
-                our_cpu += used_cpu() - cpu;
+                our_cpu += used_cpu().saturating_sub(cpu);
             }
         }
     }
