@@ -55,7 +55,8 @@ impl Script {
                             (code, headers, Body::from(body.to_string().into_bytes()))
                         }
                         Answer::Lines(lines) => {
-                            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                            let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+                            let text = lines.join("\n") + "\n";
                             (200, &[], Body::from(text.into_bytes()))
                         }
                         Answer::Nothing => std::future::pending().await,
