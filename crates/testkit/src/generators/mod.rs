@@ -272,6 +272,10 @@ mod tests {
     use super::*;
     use crate::{ApiServer, Options};
 
+    fn ours(plural: &str) -> String {
+        format!("/apis/{}/{}/{plural}", kubeocean_api::GROUP, kubeocean_api::VERSION)
+    }
+
     fn is_taken(server: &ApiServer, path: &str, object: &Value) {
         let (code, answer) = server.call("generator", "POST", path, None, Some(object.clone()));
         assert!(matches!(code, 201 | 409), "{code} {}\n{object:#}", answer["message"]);
@@ -285,12 +289,8 @@ mod tests {
             let mut nasty = Nasty::new(seed);
             is_taken(&server, "/api/v1/nodes", &nasty.node());
             is_taken(&server, pods, &nasty.pod("default"));
-            is_taken(&server, "/apis/cloud.tencent.com/v1beta1/clusterbindings", &nasty.binding());
-            is_taken(
-                &server,
-                "/apis/cloud.tencent.com/v1beta1/resourceleasingpolicies",
-                &nasty.policy("some-binding"),
-            );
+            is_taken(&server, &ours("clusterbindings"), &nasty.binding());
+            is_taken(&server, &ours("resourceleasingpolicies"), &nasty.policy("some-binding"));
         }
         assert!(server.list("pods", None).len() > 250);
     }
