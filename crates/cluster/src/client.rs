@@ -450,8 +450,13 @@ impl Page {
             #[serde(default, borrow)]
             items: Option<Vec<&'a serde_json::value::RawValue>>,
         }
-        if let Ok(page) = serde_json::from_slice(bytes) {
-            return Ok(page);
+        if let Ok(page) = serde_json::from_slice::<Self>(bytes) {
+            // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
+            return if page.metadata.resource_version.is_empty() {
+                Err(CallError::Malformed { cause: "a list without a version".to_owned() })
+            } else {
+                Ok(page)
+            };
         }
         let raw: Raw<'_> = serde_json::from_slice(bytes)
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;

@@ -23,6 +23,11 @@ pub enum CredentialError {
     #[error("the kubeconfig is not text: store the file as it is, not encoded twice")]
     NotText,
     /// Not YAML, or not a kubeconfig.
+    #[error(
+        "the kubeconfig cannot be read: it is not YAML, or not a kubeconfig; look at it with `kubectl config view`"
+    )]
+    NotKubeconfig,
+    /// The operator's own file.
     #[error("the kubeconfig cannot be read: {0}")]
     Unreadable(String),
     /// No context, cluster or user.
@@ -56,11 +61,21 @@ pub enum CredentialError {
     )]
     SkipsVerification,
     /// Plain HTTP.
-    #[error("the kubeconfig's server is {server}: it must be an https:// address")]
+    #[error("the kubeconfig's server is an address of scheme {scheme}: it must be an https:// address")]
     NotHttps {
-        /// What it says.
-        server: String,
+        /// What it says; not more of it, since there may be a password in it.
+        scheme: String,
     },
+    /// A user, a password or a query in the address.
+    #[error(
+        "the kubeconfig's server has a user or a query in its address: use a token or a client certificate instead"
+    )]
+    SecretInAddress,
+    /// A token that cannot be sent.
+    #[error(
+        "the kubeconfig's token has a line break or other characters that cannot be sent: write it in one line"
+    )]
+    BadToken,
     /// User name and password.
     #[error("the kubeconfig uses a user name and password: use a token or a client certificate instead")]
     Password,
@@ -81,8 +96,8 @@ impl Credentials {
     /// From a kubeconfig that was handed over by someone else.
     pub async fn from_kubeconfig(bytes: &[u8]) -> Result<Self, CredentialError> {
         let text = std::str::from_utf8(bytes).map_err(|_| CredentialError::NotText)?;
-        let kubeconfig =
-            Kubeconfig::from_yaml(text).map_err(|error| CredentialError::Unreadable(one_line(&error)))?;
+        // A parser's complaint quotes the text, and the text has secrets.
+        let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| CredentialError::NotKubeconfig)?;
         refuse_what_reaches_out(&kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
@@ -90,7 +105,16 @@ impl Credentials {
         // kube also looks at the environment for a proxy.
         config.proxy_url = None;
         if config.cluster_url.scheme_str() != Some("https") {
-            return Err(CredentialError::NotHttps { server: config.cluster_url.to_string() });
+            let scheme = config.cluster_url.scheme_str().unwrap_or("without a scheme").to_owned();
+            return Err(CredentialError::NotHttps { scheme });
+        }
+        let user_info =
+            config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        if user_info || config.cluster_url.query().is_some() {
+            return Err(CredentialError::SecretInAddress);
+        }
+        if token_of(&config.auth_info).is_some_and(|token| !is_header(&token)) {
+            return Err(CredentialError::BadToken);
         }
         if !has_identity(&config.auth_info) {
             return Err(CredentialError::Anonymous);
@@ -184,7 +208,17 @@ fn refuse_files(fields: &[(&Option<String>, &'static str)]) -> Result<(), Creden
 }
 
 fn has_identity(user: &AuthInfo) -> bool {
-    user.token.is_some() || (user.client_certificate_data.is_some() && user.client_key_data.is_some())
+    token_of(user).is_some_and(|token| !token.is_empty())
+        || (user.client_certificate_data.is_some() && user.client_key_data.is_some())
+}
+
+/// The type that holds it shows it to a serialiser only.
+fn token_of(user: &AuthInfo) -> Option<String> {
+    Some(serde_json::to_value(user).ok()?.get("token")?.as_str()?.to_owned())
+}
+
+fn is_header(token: &str) -> bool {
+    http::HeaderValue::from_str(&format!("Bearer {token}")).is_ok()
 }
 
 /// The whole chain of causes in one line: conditions and logs have only one.

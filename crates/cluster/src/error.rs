@@ -9,6 +9,9 @@ use thiserror::Error;
 
 use crate::credentials::one_line;
 
+/// Servers ask for a second, rarely for a minute. What is more is a mistake, or malice.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// A call that did not do what was asked, as far as we know.
 #[derive(Clone, Debug, Error)]
 pub enum CallError {
@@ -145,9 +148,9 @@ impl Status {
         self.code == 429 && self.details.causes.iter().any(|cause| cause.reason == "DisruptionBudget")
     }
 
-    /// How long to stay away, if the server said so.
+    /// How long to stay away, if the server said so; not for ever, whatever it said.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.details.retry_after_seconds.map(Duration::from_secs)
+        self.details.retry_after_seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
     }
 }
 

@@ -181,13 +181,25 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             next = match next {
                 Next::Watch(version) => self.watch_from(version).await,
                 Next::List if self.streaming => self.stream_list().await,
-                Next::List => match self.list_in_pages().await {
-                    Ok(version) => Next::Watch(version),
-                    Err(error) => {
-                        self.rest(&error).await;
-                        Next::List
+                Next::List => {
+                    let mut connections = self.connections.clone();
+                    let listed = tokio::select! {
+                        biased;
+                        // A server that is left need not be waited for.
+                        () = changed(&mut connections) => {
+                            next = Next::List;
+                            continue;
+                        }
+                        listed = self.list_in_pages() => listed,
+                    };
+                    match listed {
+                        Ok(version) => Next::Watch(version),
+                        Err(error) => {
+                            self.rest(&error).await;
+                            Next::List
+                        }
                     }
-                },
+                }
             };
         }
     }
@@ -346,7 +358,15 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         let call = Call { accept, ..Call::read("watch", &self.kind, path) };
         let started = Instant::now();
         let mut end = End { cause: Cause::Timeout, version: from, heard: false, lived: Duration::ZERO };
-        let response = match self.cluster.open(call).await {
+        let opened = tokio::select! {
+            biased;
+            () = changed(&mut self.connections) => {
+                end.cause = Cause::Moved;
+                return end;
+            }
+            opened = self.cluster.open(call) => opened,
+        };
+        let response = match opened {
             Ok(response) => response,
             Err(error) => {
                 end.cause = why_not_opened(error, list.is_some());

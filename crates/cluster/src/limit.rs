@@ -19,6 +19,9 @@ use tokio::time::Instant;
 /// backoff of the key that was refused is the better judge.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often those who wait look whether the door was opened early.
+const LOOK_AT_THE_DOOR: Duration = Duration::from_secs(1);
+
 /// Shared by all calls to one cluster.
 #[derive(Clone)]
 pub(crate) struct Limiter {
@@ -61,7 +64,10 @@ impl Limiter {
         loop {
             let closed_until = self.state.lock().closed_until;
             match closed_until {
-                Some(until) if until > Instant::now() => tokio::time::sleep_until(until).await,
+                // The door may be opened early: another server is behind it.
+                Some(until) if until > Instant::now() => {
+                    tokio::time::sleep_until(until.min(Instant::now() + LOOK_AT_THE_DOOR)).await;
+                }
                 _ => return permit,
             }
         }

@@ -185,7 +185,7 @@ impl<K: QueueKey> Queue<K> {
     /// A key is to be looked at after a time, or sooner.
     pub fn add_after(&self, key: K, delay: Duration) {
         let mut state = self.inner.state.lock();
-        state.add_at(key, Instant::now() + delay);
+        state.add_at(key, after(delay));
         self.show_depth(&state);
         drop(state);
         self.inner.news.notify_one();
@@ -325,13 +325,13 @@ impl<K: QueueKey> Queue<K> {
             }
             Some(Verdict::Failed(_)) => Some(state.next_retry(key, self.inner.retry)),
             Some(Verdict::NotBefore(_, least)) => {
-                state.not_before.insert(key.clone(), Instant::now() + least);
+                state.not_before.insert(key.clone(), after(least));
                 Some(state.next_retry(key, self.inner.retry).max(least))
             }
             Some(Verdict::Blocked) => None,
         };
         if let Some(delay) = delay {
-            state.add_at(key.clone(), Instant::now() + delay);
+            state.add_at(key.clone(), after(delay));
         }
         if added_meanwhile {
             match verdict {
@@ -438,6 +438,11 @@ impl<K: QueueKey> Debug for Queue<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").field("name", &self.inner.name).field("sizes", &self.sizes()).finish()
     }
+}
+
+/// A time that far from now; a year stands for all that is longer.
+fn after(delay: Duration) -> Instant {
+    Instant::now() + delay.min(Duration::from_secs(365 * 86_400))
 }
 
 async fn sleep_until(wake: Option<Instant>) {

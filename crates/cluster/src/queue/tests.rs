@@ -245,3 +245,12 @@ async fn keys_that_failed_together_do_not_come_back_together() {
     let early = drain(&queue, 100, Duration::from_millis(55), |_| Verdict::Done).await.len();
     assert!((20..80).contains(&early), "{early} of 100 came in the first half of the delays");
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_delay_is_too_long_to_be_counted() {
+    let queue = queue();
+    queue.add_after(Key::Pod(1), Duration::MAX);
+    queue.add(Key::Pod(2));
+    drain(&queue, 1, Duration::from_secs(1), |_| Verdict::NotBefore("throttled", Duration::MAX)).await;
+    assert_eq!(queue.sizes(), Sizes { delayed: 2, failing: 1, ..Sizes::default() });
+}

@@ -32,10 +32,22 @@ async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
         ("server: 'http://a'", "token: t", "must be an https:// address"),
         ("server: 'a:6443'", "token: t", "must be an https:// address"),
         ("", "token: t", "incomplete"),
+        ("server: 'https://bob:hunter2@a'", "token: t", "a user or a query in its address"),
+        ("server: 'https://a/?token=hunter2'", "token: t", "a user or a query in its address"),
+        ("server: 'http://bob:hunter2@a'", "token: t", "must be an https:// address"),
+        (SERVER, "token: \"hunter2\\n\"", "write it in one line"),
+        (SERVER, "token: ''", "no token and no client certificate"),
     ];
     for (cluster, user, expected) in cases {
         let error = Credentials::from_kubeconfig(kubeconfig(cluster, user).as_bytes()).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{cluster} {user}: {error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    for broken in
+        ["users: [{name: a, user: {token: hunter2}}]\n]", "users: hunter2", "contexts: {hunter2: 1}"]
+    {
+        let error = Credentials::from_kubeconfig(broken.as_bytes()).await.unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
 

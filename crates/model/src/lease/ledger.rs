@@ -6,6 +6,7 @@ use std::fmt;
 use kubeocean_api::keys::labels;
 
 use crate::binding::Binding;
+use crate::quantity::Quantity;
 use crate::resources::Resources;
 use crate::selector::Labels;
 
@@ -50,6 +51,11 @@ pub struct Share {
     pub requests: Resources,
 }
 
+/// More of anything than a node can have.
+fn is_absurd(requests: &Resources) -> bool {
+    requests.iter().any(|(_, quantity)| quantity > Quantity::whole(i64::MAX))
+}
+
 /// The pods of one node and what they ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -82,7 +88,14 @@ impl Ledger {
         let Some((user, requests)) = self.pods.remove(uid) else { return false };
         if let Some(share) = self.shares.get_mut(&user) {
             share.pods -= 1;
-            share.requests.take(&requests);
+            if is_absurd(&share.requests) {
+                // Sums beyond what can be counted stop at the end of the scale: nothing can be taken off them.
+                let left = self.pods.values().filter(|(owner, _)| *owner == user);
+                share.requests = Resources::default();
+                left.for_each(|(_, requests)| share.requests.add(requests));
+            } else {
+                share.requests.take(&requests);
+            }
             if share.pods == 0 {
                 self.shares.remove(&user);
             }

@@ -258,3 +258,14 @@ fn a_ledger_says_who_uses_what() {
     assert!(ledger.remove("b") && !ledger.remove("b"));
     assert_eq!(ledger.used(), Resources::default());
 }
+
+#[test]
+fn an_absurd_pod_leaves_no_trace() {
+    let of = |text: &str| [("memory", text.parse::<Quantity>().unwrap())].into_iter().collect::<Resources>();
+    let user = || User::Namespace("web".into());
+    let mut ledger = Ledger::default();
+    ledger.put("c", user(), of("1Gi"));
+    ledger.put("a", user(), of("1e30"));
+    ledger.remove("a");
+    assert_eq!(ledger.used(), of("1Gi"));
+}
