@@ -57,6 +57,7 @@ lint: ## Check format and lints
 bench: prepare ## Measure the sandbox and the door to API servers, and print the figures
 	@$(MAKE) --no-print-directory lab
 	cargo bench --locked --package kubeocean-cluster --bench cluster $(ARGS)
+	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 
 .PHONY: coverage

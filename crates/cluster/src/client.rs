@@ -21,6 +21,7 @@ use kube::client::Body;
 use kubeocean_model::action::Kind;
 use kubeocean_model::key::{Key, OnSide};
 use kubeocean_model::object::Object;
+use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -66,6 +67,8 @@ struct Inner {
     watch_for: Duration,
     seed: u64,
     metrics: Metrics,
+    limit_shown: Gauge,
+    in_flight_shown: Gauge,
 }
 
 /// How a cluster is spoken to.
@@ -157,8 +160,12 @@ impl<S: OnSide> Cluster<S> {
         let Settings { name, component, deadline, calls_at_a_time, watch_for, seed, metrics } = settings;
         let agent = HeaderValue::from_str(&format!("{component}/{}", env!("CARGO_PKG_VERSION")))
             .unwrap_or(HeaderValue::from_static("kubeocean"));
+        let name: Arc<str> = name.into();
+        let labels = ClusterLabels { cluster: Arc::clone(&name) };
         let inner = Inner {
-            name: name.into(),
+            limit_shown: metrics.cluster().request_limit.of(&labels),
+            in_flight_shown: metrics.cluster().requests_in_flight.of(&labels),
+            name,
             upstream: ArcSwap::from_pointee(client),
             connection: watch::Sender::new(0),
             limiter: Limiter::new(calls_at_a_time),
@@ -168,7 +175,9 @@ impl<S: OnSide> Cluster<S> {
             seed,
             metrics,
         };
-        Self { inner: Arc::new(inner), side: PhantomData }
+        let cluster = Self { inner: Arc::new(inner), side: PhantomData };
+        cluster.show_load();
+        cluster
     }
 
     /// From now on every call goes to these credentials. Calls under way end on the old connection;
@@ -228,12 +237,7 @@ impl<S: OnSide> Cluster<S> {
 
     /// Whether the API server serves a kind.
     pub async fn serves(&self, kind: &Kind) -> Result<bool, CallError> {
-        let path = if kind.group.is_empty() {
-            format!("/api/{}", kind.version)
-        } else {
-            format!("/apis/{}/{}", kind.group, kind.version)
-        };
-        match self.ask(Call::read("get", kind, path)).await {
+        match self.ask(Call::read("get", kind, kind.version_path())).await {
             Ok(bytes) => {
                 let answer: Value = parse(&bytes)?;
                 let served = answer["resources"].as_array().map_or(&[][..], Vec::as_slice);
@@ -356,12 +360,10 @@ impl<S: OnSide> Cluster<S> {
     }
 
     fn show_load(&self) {
-        let metrics = self.inner.metrics.cluster();
-        let labels = ClusterLabels { cluster: Arc::clone(&self.inner.name) };
         let (limit, in_flight) = self.inner.limiter.load();
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        metrics.request_limit.of(&labels).set(number(limit));
-        metrics.requests_in_flight.of(&labels).set(number(in_flight));
+        self.inner.limit_shown.set(number(limit));
+        self.inner.in_flight_shown.set(number(in_flight));
     }
 
     fn count(&self, verb: &'static str, resource: Arc<str>, result: Result<StatusCode, &CallError>) {
@@ -431,6 +433,17 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, C
     serde_json::from_slice(bytes).map_err(|error| CallError::Malformed { cause: error.to_string() })
 }
 
+/// An object, unless it cannot be read: then it costs itself, and not those that came with it.
+pub(crate) fn readable(json: &str) -> Option<Object> {
+    match serde_json::from_str(json) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            tracing::warn!(%error, "an object cannot be read and is left out");
+            None
+        }
+    }
+}
+
 /// One page of a list.
 #[derive(serde::Deserialize)]
 pub(crate) struct Page {
@@ -460,14 +473,8 @@ impl Page {
         }
         let raw: Raw<'_> = serde_json::from_slice(bytes)
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
-        let read = |item: &serde_json::value::RawValue| match serde_json::from_str(item.get()) {
-            Ok(object) => Some(object),
-            Err(error) => {
-                tracing::warn!(%error, "an object cannot be read and is left out");
-                None
-            }
-        };
-        let items = raw.items.unwrap_or_default().into_iter().filter_map(read).collect();
+        let items =
+            raw.items.unwrap_or_default().into_iter().filter_map(|item| readable(item.get())).collect();
         Ok(Self { metadata: raw.metadata, items })
     }
 }

@@ -179,8 +179,8 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                 next = Next::List;
             }
             next = match next {
-                Next::Watch(version) => self.watch_from(version).await,
-                Next::List if self.streaming => self.stream_list().await,
+                Next::Watch(version) => self.follow(Some(version)).await,
+                Next::List if self.streaming => self.follow(None).await,
                 Next::List => {
                     let mut connections = self.connections.clone();
                     let listed = tokio::select! {
@@ -229,13 +229,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         self.store.progress().begin_list()
     }
 
-    async fn watch_from(&mut self, version: Box<str>) -> Next {
-        let end = self.watch(Some(version)).await;
-        self.after(end).await
-    }
-
-    async fn stream_list(&mut self) -> Next {
-        let end = self.watch(None).await;
+    /// One watch, and what comes after it.
+    async fn follow(&mut self, from: Option<Box<str>>) -> Next {
+        let end = self.watch(from).await;
         self.after(end).await
     }
 

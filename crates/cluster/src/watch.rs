@@ -7,6 +7,7 @@ use kubeocean_model::object::Object;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::client::readable;
 use crate::error::{CallError, Status};
 
 /// etcd takes objects of 1.5 MiB, aggregated servers somewhat more. Beyond this it is not an event.
@@ -91,16 +92,9 @@ fn read(line: &[u8]) -> Result<Option<Event>, CallError> {
     let malformed = |error: serde_json::Error| CallError::Malformed { cause: format!("an event: {error}") };
     let Line { kind, object } = serde_json::from_slice(line).map_err(malformed)?;
     let object = object.get();
-    let readable = |object: Result<Object, serde_json::Error>| match object {
-        Ok(object) => Some(object),
-        Err(error) => {
-            tracing::warn!(%error, "an object cannot be read and is left out");
-            None
-        }
-    };
     match kind {
-        "ADDED" | "MODIFIED" => Ok(readable(serde_json::from_str(object)).map(Event::Put)),
-        "DELETED" => Ok(readable(serde_json::from_str(object)).map(Event::Gone)),
+        "ADDED" | "MODIFIED" => Ok(readable(object).map(Event::Put)),
+        "DELETED" => Ok(readable(object).map(Event::Gone)),
         "BOOKMARK" => {
             let object: Object = serde_json::from_str(object).map_err(malformed)?;
             Ok(Some(Event::Bookmark {

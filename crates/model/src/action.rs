@@ -71,13 +71,18 @@ impl Kind {
         }
     }
 
-    /// The path of the collection; of all namespaces where `namespace` is `None`.
-    pub fn collection_path(&self, namespace: Option<&str>) -> String {
-        let root = if self.group.is_empty() {
+    /// The path of its group and version.
+    pub fn version_path(&self) -> String {
+        if self.group.is_empty() {
             format!("/api/{}", self.version)
         } else {
             format!("/apis/{}/{}", self.group, self.version)
-        };
+        }
+    }
+
+    /// The path of the collection; of all namespaces where `namespace` is `None`.
+    pub fn collection_path(&self, namespace: Option<&str>) -> String {
+        let root = self.version_path();
         match namespace {
             Some(namespace) if self.namespaced => format!("{root}/namespaces/{namespace}/{}", self.plural),
             _ => format!("{root}/{}", self.plural),

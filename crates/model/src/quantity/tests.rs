@@ -127,3 +127,32 @@ fn json_has_strings_and_numbers() {
     assert!(read(json!("x")).is_err() && read(json!([])).is_err());
     assert_eq!(serde_json::to_value(q("1.5")).unwrap(), json!("1500m"));
 }
+
+#[test]
+fn a_number_is_printed_as_short_as_it_can_be_and_nonsense_is_none() {
+    for (given, printed) in [
+        ("1", "1"),
+        ("1000m", "1"),
+        ("0.5", "500m"),
+        ("1.5Gi", "1536Mi"),
+        ("1024Ki", "1Mi"),
+        ("1000Ki", "1000Ki"),
+        ("100Mi", "100Mi"),
+        ("1e3", "1e3"),
+        ("12e6", "12e6"),
+        ("1500", "1500"),
+        ("2000", "2k"),
+        ("0", "0"),
+        ("-1", "-1"),
+        ("0.1m", "100u"),
+        ("512Ki", "512Ki"),
+        ("+3", "3"),
+        (".5", "500m"),
+        ("5.", "5"),
+    ] {
+        assert_eq!(q(given).to_string(), printed, "{given}");
+    }
+    for wrong in ["", "4 cores", "16gi", "1..2", "Gi", "-", "1e", "0x10"] {
+        assert!(wrong.parse::<Quantity>().is_err(), "{wrong}");
+    }
+}

@@ -3,11 +3,11 @@
 //! Deliberately absent: most of the real server's rules. What is refused here is refused there in the
 //! same words; not all that is refused there is refused here.
 
+use kubeocean_model::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Kind, metadata, pods};
 use crate::rest::Call;
-use crate::schema::quantity::Quantity;
 use crate::schema::validate;
 use crate::server::State;
 use crate::status::Cause;
@@ -178,17 +178,8 @@ fn pod_spec(spec: &Value, path: &str, is_pod: bool, causes: &mut Vec<Cause>) {
     for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
         let name = volume["name"].as_str().unwrap_or_default();
         let at = format!("{path}.volumes[{index}].name");
-        if name.is_empty() {
-            causes.push(Cause::required(at, ""));
-        } else if volumes.iter().position(|one| *one == name) != Some(index) {
-            causes.push(Cause::duplicate(at, &name.into()));
-        } else {
-            causes.extend(
-                metadata::label_problems(name)
-                    .iter()
-                    .map(|problem| Cause::invalid(at.clone(), &name.into(), problem)),
-            );
-        }
+        let is_taken = volumes.iter().position(|one| *one == name) != Some(index);
+        own_name(name, is_taken, &at, causes);
     }
     let containers = spec["containers"].as_array();
     if containers.is_none_or(Vec::is_empty) {
@@ -245,16 +236,9 @@ fn container_causes<'a>(
 ) {
     let name = container["name"].as_str().unwrap_or_default();
     let at = format!("{path}.name");
-    if name.is_empty() {
-        causes.push(Cause::required(at, ""));
-    } else if names.contains(&name) {
-        causes.push(Cause::duplicate(at, &name.into()));
-    } else {
-        causes.extend(
-            metadata::label_problems(name)
-                .iter()
-                .map(|problem| Cause::invalid(at.clone(), &name.into(), problem)),
-        );
+    let is_taken = names.contains(&name);
+    own_name(name, is_taken, &at, causes);
+    if !name.is_empty() && !is_taken {
         names.push(name);
     }
     let image = container["image"].as_str().unwrap_or_default();
@@ -320,14 +304,23 @@ fn container_causes<'a>(
     }
 }
 
+/// The name of a part of a pod: a label that no other part of its kind has.
+fn own_name(name: &str, is_taken: bool, at: &str, causes: &mut Vec<Cause>) {
+    if name.is_empty() {
+        causes.push(Cause::required(at, ""));
+    } else if is_taken {
+        causes.push(Cause::duplicate(at, &name.into()));
+    } else {
+        let problems = metadata::label_problems(name);
+        causes.extend(problems.iter().map(|problem| Cause::invalid(at, &name.into(), problem)));
+    }
+}
+
 fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let parsed = |value: &Value| value.as_str().and_then(Quantity::parse);
-    let zero = Quantity::parse("0");
+    let parsed = |value: &Value| value.as_str().and_then(|text| text.parse::<Quantity>().ok());
     for list in ["limits", "requests"] {
         for (name, value) in resources[list].as_object().into_iter().flatten() {
-            if let (Some(value_parsed), Some(zero)) = (parsed(value), zero)
-                && value_parsed.compare(zero).is_lt()
-            {
+            if parsed(value).is_some_and(|quantity| quantity < Quantity::default()) {
                 causes.push(Cause::invalid(
                     format!("{path}.{list}[{name}]"),
                     value,
@@ -339,7 +332,7 @@ fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (name, request) in resources["requests"].as_object().into_iter().flatten() {
         let limit = &resources["limits"][name];
         if let (Some(asked), Some(most)) = (parsed(request), parsed(limit))
-            && asked.compare(most).is_gt()
+            && asked > most
         {
             let detail = format!(
                 "must be less than or equal to {name} limit of {}",

@@ -11,10 +11,9 @@ use std::sync::{Arc, LazyLock};
 use cel::extractors::This;
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Program, Value as CelValue};
+use kubeocean_model::quantity::Quantity;
 use regex::Regex;
 use serde_json::Value;
-
-use super::quantity::Quantity;
 
 /// A compiled rule.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ pub(crate) fn context() -> Context<'static, 'static> {
     let _ = context.add_function("matches", matches);
     let _ = context.add_function("lowerAscii", |This(text): This<Arc<String>>| text.to_ascii_lowercase());
     let _ = context.add_function("upperAscii", |This(text): This<Arc<String>>| text.to_ascii_uppercase());
-    let _ = context.add_function("isQuantity", |text: Arc<String>| Quantity::parse(&text).is_some());
+    let _ = context.add_function("isQuantity", |text: Arc<String>| quantity(&text).is_some());
     let _ = context.add_function("quantity", |text: Arc<String>| text);
     let _ = context.add_function("compareTo", compare_to);
     let _ = context.add_function("timestamp", |text: Arc<String>| text);
@@ -90,12 +89,17 @@ pub(crate) fn is_match(pattern: &str, text: &str) -> Option<bool> {
     })
 }
 
+/// Unlike in documents, space around it makes it none.
+fn quantity(text: &str) -> Option<Quantity> {
+    text.parse().ok().filter(|_| text.trim() == text)
+}
+
 fn compare_to(This(one): This<Arc<String>>, other: Arc<String>) -> Result<i64, ExecutionError> {
     let parse = |text: &str| {
-        Quantity::parse(text)
+        quantity(text)
             .ok_or_else(|| ExecutionError::function_error("compareTo", format!("quantity: {text:?}")))
     };
-    Ok(parse(&one)?.compare(parse(&other)?) as i64)
+    Ok(parse(&one)?.cmp(&parse(&other)?) as i64)
 }
 
 fn year(This(at): This<Arc<String>>, zone: Arc<String>) -> Result<i64, ExecutionError> {

@@ -9,9 +9,9 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use kubeocean_model::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::quantity::Quantity;
 use super::{Scalar, Shape, Type};
 
 /// What was found on the way.
@@ -272,7 +272,7 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            let Some(quantity) = Quantity::parse(&text) else {
+            let Ok(stored) = Quantity::as_stored(&text) else {
                 let message = if text.is_empty() {
                     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 } else if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
@@ -284,7 +284,7 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
                 };
                 return Err(Wrong::Content(message.into()));
             };
-            *value = quantity.canonical().into();
+            *value = stored.into();
             Ok(())
         }
         (Scalar::Time | Scalar::MicroTime, Value::String(text)) => {

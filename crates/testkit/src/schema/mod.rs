@@ -9,7 +9,6 @@
 pub(crate) mod cel;
 pub(crate) mod crd;
 pub(crate) mod decode;
-pub(crate) mod quantity;
 pub(crate) mod validate;
 
 use std::collections::BTreeMap;

@@ -10,10 +10,10 @@ mod determinism;
 mod mirror;
 mod parity;
 mod poller;
+mod real;
 #[path = "../../../api/tests/api/runner.rs"]
 mod runner;
 mod sample;
 mod scenario;
-mod speed;
 mod toys;
 mod verdicts;

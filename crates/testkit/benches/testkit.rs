@@ -1,8 +1,8 @@
 //! What an operation costs: simulations run thousands of seeds in debug builds.
 //!
-//! `cargo test -p kubeocean-testkit --test testkit speed -- --ignored --nocapture`
+//! `cargo bench -p kubeocean-testkit`
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::time::Instant;
 
@@ -17,9 +17,7 @@ fn measured(what: &str, rounds: u32, mut act: impl FnMut(u32)) {
     println!("{what:<40} {:>8.1} µs", started.elapsed().as_secs_f64() * 1e6 / f64::from(rounds));
 }
 
-#[test]
-#[ignore = "prints how long things take"]
-fn operations() {
+fn main() {
     measured("a server", 20, |_| drop(ApiServer::new(Options::default())));
     let server = ApiServer::new(Options::default());
     let call = |method: &str, path: &str, content_type: &str, body| {
