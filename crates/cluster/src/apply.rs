@@ -1,8 +1,8 @@
 //! The only place that writes to an API server.
 //!
 //! An [`Applier`] takes the actions of a plan and says what came of each, sorted by what one does about it.
-//! It repeats nothing. It refuses to write when this process does not lead, in the moment of writing. Every write is one line of the
-//! audit log: who, why, what, on which condition, with which outcome.
+//! It repeats nothing. It refuses to write when this process does not lead, in the moment of writing. Every write is one
+//! line of the audit log: who, why, what, on which condition, with which outcome.
 //!
 //! Deliberately absent: what to write, and what to do about an outcome.
 
@@ -12,7 +12,7 @@ mod outcome;
 use std::sync::Arc;
 
 use http::Method;
-use kubeocean_model::action::{Action, Kind, PatchForm, Verb};
+use kubeocean_model::action::{Action, Kind, PatchForm, Precondition, Verb};
 use kubeocean_model::key::{Key, OnSide, Physical, Side, Virtual};
 use serde_json::{Map, Value, json};
 
@@ -95,10 +95,12 @@ impl Applier {
     }
 
     async fn apply_in(&self, lane: Lane, action: &Action) -> Outcome {
+        let unanswered = Unanswered { applier: self, lane, action };
         let outcome = match action.side {
             Side::Virtual => self.write(self.virt.as_ref(), lane, action).await,
             Side::Physical => self.write(self.phys.as_ref(), lane, action).await,
         };
+        std::mem::forget(unanswered);
         self.log(lane, action, &outcome);
         outcome
     }
@@ -125,6 +127,9 @@ impl Applier {
             Err(error) => outcome::sort(error),
         };
         self.memory.note(action, &outcome, known.as_deref());
+        if contradicts(action, &outcome) {
+            self.followed.iter().filter(|followed| followed.is_of(action)).for_each(|one| one.doubt(action));
+        }
         let labels = WriteLabels {
             cluster: Arc::clone(cluster.name()),
             verb: action.verb.name(),
@@ -244,6 +249,30 @@ impl Applier {
 impl std::fmt::Debug for Applier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Applier").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// A write that is under way. If whoever asked for it leaves, it may be written all the same.
+struct Unanswered<'a> {
+    applier: &'a Applier,
+    lane: Lane,
+    action: &'a Action,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        let cause = "nobody waited for the answer".to_owned();
+        self.applier.log(self.lane, self.action, &Outcome::Unreachable(CallError::Unreachable { cause }));
+    }
+}
+
+/// Whether the server says what a store that shows the object should have known. A conflict without a precondition
+/// is one of fields.
+fn contradicts(action: &Action, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Gone => true,
+        Outcome::Conflict(_) => action.precondition != Precondition::default(),
+        _ => false,
     }
 }
 

@@ -429,7 +429,7 @@ pub(crate) fn object_path(kind: &Kind, namespace: &str, name: &str, subresource:
     path
 }
 
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, CallError> {
+pub(crate) fn parse<'de, T: serde::Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CallError> {
     serde_json::from_slice(bytes).map_err(|error| CallError::Malformed { cause: error.to_string() })
 }
 
@@ -451,6 +451,9 @@ pub(crate) struct Page {
     pub(crate) metadata: PageMeta,
     #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
     pub(crate) items: Vec<Object>,
+    /// Namespaces and names of those that are there, and cannot be read.
+    #[serde(skip)]
+    pub(crate) unreadable: Vec<(String, String)>,
 }
 
 impl Page {
@@ -463,20 +466,33 @@ impl Page {
             #[serde(default, borrow)]
             items: Option<Vec<&'a serde_json::value::RawValue>>,
         }
-        if let Ok(page) = serde_json::from_slice::<Self>(bytes) {
-            // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
-            return if page.metadata.resource_version.is_empty() {
-                Err(CallError::Malformed { cause: "a list without a version".to_owned() })
-            } else {
-                Ok(page)
-            };
+        let page = match serde_json::from_slice::<Self>(bytes) {
+            Ok(page) => page,
+            Err(_) => {
+                let Raw { metadata, items } = parse(bytes)?;
+                let mut page = Self { metadata, items: Vec::new(), unreadable: Vec::new() };
+                for item in items.unwrap_or_default() {
+                    match readable(item.get()) {
+                        Some(object) => page.items.push(object),
+                        None => page.unreadable.extend(name_of(item.get())),
+                    }
+                }
+                page
+            }
+        };
+        // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
+        if page.metadata.resource_version.is_empty() {
+            return Err(CallError::Malformed { cause: "a list without a version".to_owned() });
         }
-        let raw: Raw<'_> = serde_json::from_slice(bytes)
-            .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
-        let items =
-            raw.items.unwrap_or_default().into_iter().filter_map(|item| readable(item.get())).collect();
-        Ok(Self { metadata: raw.metadata, items })
+        Ok(page)
     }
+}
+
+/// Namespace and name of an object of which not even the metadata may be right.
+fn name_of(json: &str) -> Option<(String, String)> {
+    let object: Value = serde_json::from_str(json).ok()?;
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    Some((text("namespace").unwrap_or_default(), text("name")?))
 }
 
 #[derive(Default, serde::Deserialize)]

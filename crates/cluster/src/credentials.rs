@@ -6,9 +6,17 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use thiserror::Error;
+
+/// Some hundred bytes and three certificates make ten thousand. A parser that is given a megabyte of nested YAML is busy
+/// for seconds.
+const LONGEST: usize = 256 << 10;
 
 /// Where an API server is, and how to speak to it. Secrets in it are never printed.
 #[derive(Clone)]
@@ -30,6 +38,25 @@ pub enum CredentialError {
     /// The operator's own file.
     #[error("the kubeconfig cannot be read: {0}")]
     Unreadable(String),
+    /// Longer than any kubeconfig.
+    #[error(
+        "the kubeconfig has {size} bytes, which no kubeconfig has: store one cluster, one user and one context"
+    )]
+    TooLong {
+        /// How long it is.
+        size: usize,
+    },
+    /// YAML that refers to itself, and may grow without end.
+    #[error(
+        "the kubeconfig has YAML anchors or aliases (& and *): write it out with `kubectl config view --flatten --minify`"
+    )]
+    Aliases,
+    /// The authority's certificate is empty, or none.
+    #[error(
+        "the kubeconfig's certificate-authority-data is not a certificate: it must be the base64 of a PEM file, as \
+         `kubectl config view --flatten --minify --raw` writes it"
+    )]
+    BadAuthority,
     /// No context, cluster or user.
     #[error("the kubeconfig is incomplete: {0}; name the context to use in `current-context`")]
     Incomplete(String),
@@ -96,9 +123,18 @@ impl Credentials {
     /// From a kubeconfig that was handed over by someone else.
     pub async fn from_kubeconfig(bytes: &[u8]) -> Result<Self, CredentialError> {
         let text = std::str::from_utf8(bytes).map_err(|_| CredentialError::NotText)?;
+        if bytes.len() > LONGEST {
+            return Err(CredentialError::TooLong { size: bytes.len() });
+        }
+        if text.lines().any(has_alias) {
+            return Err(CredentialError::Aliases);
+        }
         // A parser's complaint quotes the text, and the text has secrets.
         let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| CredentialError::NotKubeconfig)?;
         refuse_what_reaches_out(&kubeconfig)?;
+        if !kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()).all(has_good_authority) {
+            return Err(CredentialError::BadAuthority);
+        }
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .map_err(|error| CredentialError::Incomplete(one_line(&error)))?;
@@ -205,6 +241,24 @@ fn refuse_files(fields: &[(&Option<String>, &'static str)]) -> Result<(), Creden
         Some((_, field)) => Err(CredentialError::PointsAtFile { field }),
         None => Ok(()),
     }
+}
+
+/// No authority is one too: those that the machine trusts.
+fn has_good_authority(cluster: &Cluster) -> bool {
+    let Some(encoded) = &cluster.certificate_authority_data else { return true };
+    let Ok(pem) = STANDARD.decode(encoded.split_whitespace().collect::<String>()) else { return false };
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    certificates.is_ok_and(|certificates| !certificates.is_empty())
+}
+
+/// Whether a line of YAML names an anchor or refers to one. Nothing in a kubeconfig begins with such a sign.
+fn has_alias(line: &str) -> bool {
+    let mut before = ' ';
+    line.chars().any(|sign| {
+        let begins = before.is_whitespace() || matches!(before, '[' | ',' | '{' | ':' | '-');
+        before = sign;
+        begins && matches!(sign, '&' | '*')
+    })
 }
 
 fn has_identity(user: &AuthInfo) -> bool {

@@ -14,7 +14,8 @@
 //!   silently.
 //! - A watch that broke may have broken because etcd was restored. Before going on, the server is asked
 //!   where it stands; if that is before us, everything is listed anew. Since it may have caught up in the
-//!   meantime, everything is listed anew now and then anyway.
+//!   meantime, everything is also listed anew when a write is answered as if the store were wrong, and now and then
+//!   anyway.
 //! - New credentials ([`Cluster::replace`]) move the watch over at once. The store stays, and is compared with a list.
 //!
 //! Deliberately absent: what the objects mean.
@@ -24,7 +25,7 @@ mod builder;
 use std::time::Duration;
 
 use kubeocean_model::action::Kind;
-use kubeocean_model::key::OnSide;
+use kubeocean_model::key::{Key, OnSide};
 use kubeocean_model::object::Object;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -48,6 +49,10 @@ const LIVED: Duration = Duration::from_secs(10);
 /// A list of 10,000 pods costs a server about half a second. Once in fifteen minutes that is nothing, and
 /// it bounds how long a miss that nobody could notice (a restored etcd, a server's bug) stays.
 const RELIST_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// How soon after a list another one may be asked for by a contradiction: whatever is wrong, it is not worth more than
+/// one list a minute.
+const DOUBT_AFTER: Duration = Duration::from_secs(60);
 
 /// Objects per page: 3 MB of pods, which costs a server less memory than a list in one piece, and a round trip
 /// per page that is small against making it.
@@ -126,6 +131,8 @@ enum Cause {
     Moved,
     /// Its version is gone, or the server counts lower than before.
     Expired,
+    /// A write was answered as if the store were wrong, and it was not mended since.
+    Contradicted,
     /// The server does not stream lists.
     NoStreaming,
     /// It did not end in time.
@@ -143,6 +150,7 @@ impl Cause {
             Self::Told => "told",
             Self::Moved => "moved",
             Self::Expired => "expired",
+            Self::Contradicted => "contradicted",
             Self::NoStreaming => "no-streaming",
             Self::Silent => "silent",
             Self::Broken(_) => "broken",
@@ -245,6 +253,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         let version = end.version.filter(|_| self.listed_at.elapsed() < relist_after);
         match end.cause {
             Cause::Timeout | Cause::Told | Cause::Moved => version.map_or(Next::List, Next::Watch),
+            Cause::Contradicted => Next::List,
             Cause::NoStreaming => {
                 self.streaming = false;
                 Next::List
@@ -286,7 +295,8 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     /// After a break: goes on, unless the server counts lower than what we have seen.
     async fn where_the_server_stands(&self, version: Option<Box<str>>) -> Next {
         let Some(version) = version else { return Next::List };
-        let mut query = Query::default();
+        // With the same selectors: rights may be given for one name only.
+        let mut query = self.scope.query();
         query.add("limit", Some("1"));
         let path = format!("{}{query}", self.collection());
         let call = Call { accept: METADATA_LIST, ..Call::read("list", &self.kind, path) };
@@ -311,6 +321,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             let page = Page::read(&self.cluster.ask(call).await?)?;
             for object in page.items {
                 self.take_in(object);
+            }
+            for (namespace, name) in page.unreadable {
+                self.store.leave(&Key::new(namespace, name));
             }
             more = page.metadata.more;
             if more.is_empty() {
@@ -390,6 +403,13 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                     end.cause = Cause::Silent;
                     return end;
                 }
+                () = self.store.contradicted() => {
+                    if self.listed_at.elapsed() < DOUBT_AFTER {
+                        continue;
+                    }
+                    end.cause = Cause::Contradicted;
+                    return end;
+                }
                 event = events.next() => event,
             };
             end.lived = started.elapsed();
@@ -421,13 +441,25 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             Event::Error(status) if status.is_expired() => return Err(Cause::Expired),
             Event::Error(status) => return Err(Cause::Broken(CallError::Refused(Box::new(status.clone())))),
         };
+        if version.is_empty() {
+            return Err(Cause::Broken(CallError::Malformed {
+                cause: "an event without a version".to_owned(),
+            }));
+        }
         if list.is_none() && counts_back(end.version.as_deref(), &version) {
             return Err(Cause::Expired);
         }
         end.heard = true;
+        let mut about = None;
         match event {
-            Event::Put(object) => self.take_in(object),
-            Event::Gone(object) => self.store.remove(&object.key(), &|change| self.tell(change)),
+            Event::Put(object) => {
+                about = Some(object.key());
+                self.take_in(object);
+            }
+            Event::Gone(object) => {
+                self.store.remove(&object.key(), &|change| self.tell(change));
+                about = Some(object.key());
+            }
             Event::Bookmark { initial_events_end: true, .. } => {
                 if let Some(list) = list.take() {
                     self.end_list(list, &version);
@@ -437,7 +469,8 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         }
         // Initial events come in the order of names: a version counts only once they are all here.
         if list.is_none() {
-            self.store.progress().saw(version.parse().ok());
+            let about = about.as_ref().map(|key: &Key<S>| (&*key.namespace, &*key.name));
+            self.store.progress().saw(version.parse().ok(), about);
             self.show_size();
             end.version = Some(version);
         }

@@ -9,6 +9,10 @@
 //! was stopped and goes on later does not write once more in between. The wall clock counts too, in one
 //! direction only: a machine that was suspended finds that it is late.
 //!
+//! A hold that was never seen is made at once: a first start must not wait. Whoever deletes a hold by hand says that nobody
+//! leads; a process that starts in that very moment believes it, up to `retry_period` before the old leader finds out.
+//! Those who saw the hold before it was deleted wait as if it were there.
+//!
 //! Deliberately absent: what is done while leading. Who does not lead keeps its informers running.
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ mod backoff;
 pub mod client;
 pub mod clock;
 pub mod credentials;
+mod doubt;
 pub mod error;
 pub mod events;
 pub mod fence;

@@ -35,6 +35,8 @@ struct State {
     closed_until: Option<Instant>,
     /// How often it was halved. What was sent before the last time says nothing about the new limit.
     halvings: u64,
+    /// How many servers there were. What the last one says about its load is not about this one's.
+    servers: u64,
     waiting: VecDeque<oneshot::Sender<Permit>>,
 }
 
@@ -42,6 +44,7 @@ struct State {
 pub(crate) struct Permit {
     limiter: Option<Limiter>,
     halvings: u64,
+    servers: u64,
 }
 
 impl Limiter {
@@ -53,6 +56,7 @@ impl Limiter {
             in_flight: 0,
             closed_until: None,
             halvings: 0,
+            servers: 0,
             waiting: VecDeque::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -78,14 +82,14 @@ impl Limiter {
             let mut state = self.state.lock();
             if state.waiting.is_empty() && state.has_room() {
                 state.in_flight += 1;
-                return Permit { limiter: Some(self.clone()), halvings: state.halvings };
+                return state.permit(self);
             }
             let (sender, turn) = oneshot::channel();
             state.waiting.push_back(sender);
             turn
         };
         // The sender lives in the state that `self` keeps alive; it is only dropped by sending.
-        turn.await.unwrap_or(Permit { limiter: None, halvings: 0 })
+        turn.await.unwrap_or(Permit { limiter: None, halvings: 0, servers: 0 })
     }
 
     /// The server answered without complaint: one more per round of calls.
@@ -101,6 +105,9 @@ impl Limiter {
     /// The server refused for load. Of many calls that are refused together only the first one counts.
     pub(crate) fn throttled(&self, permit: Option<&Permit>, retry_after: Option<Duration>) {
         let mut state = self.state.lock();
+        if permit.is_some_and(|permit| permit.servers != state.servers) {
+            return;
+        }
         if permit.is_none_or(|permit| permit.halvings == state.halvings) {
             state.limit = (state.limit / 2.0).max(1.0);
             state.halvings += 1;
@@ -115,6 +122,7 @@ impl Limiter {
     pub(crate) fn start_anew(&self) {
         let freed = {
             let mut state = self.state.lock();
+            state.servers += 1;
             state.limit = state.most;
             state.closed_until = None;
             state.admit(self)
@@ -135,6 +143,10 @@ impl State {
         self.limit as usize
     }
 
+    fn permit(&self, limiter: &Limiter) -> Permit {
+        Permit { limiter: Some(limiter.clone()), halvings: self.halvings, servers: self.servers }
+    }
+
     fn has_room(&self) -> bool {
         self.in_flight < self.whole_limit()
     }
@@ -147,8 +159,7 @@ impl State {
                 Some(sender) if sender.is_closed() => {}
                 Some(sender) => {
                     self.in_flight += 1;
-                    let halvings = self.halvings;
-                    admitted.push((sender, Permit { limiter: Some(limiter.clone()), halvings }));
+                    admitted.push((sender, self.permit(limiter)));
                 }
                 None => break,
             }
@@ -209,6 +220,12 @@ mod tests {
         assert_eq!(limiter.load().0, 16);
         limiter.start_anew();
         assert_eq!(limiter.load().0, 32);
+        limiter.throttled(Some(&permits[0]), Some(Duration::from_secs(9)));
+        assert_eq!(limiter.load().0, 32, "that was the server before");
+        drop(permits);
+        let asked = Instant::now();
+        drop(limiter.acquire().await);
+        assert_eq!(asked.elapsed().as_secs(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,7 +33,21 @@ struct State {
 }
 
 /// Called each time; one that returns false is forgotten.
-type Listener = Arc<dyn Fn() -> bool + Send + Sync>;
+type Listener = Arc<dyn Fn(&Step<'_>) -> bool + Send + Sync>;
+
+/// What brought a store further.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// An event or a bookmark.
+    Event {
+        /// The version up to which everything was seen.
+        seen: Option<u64>,
+        /// Namespace and name of what the event was about.
+        object: Option<(&'a str, &'a str)>,
+    },
+    /// A list is complete.
+    List,
+}
 
 /// A write of ours that a store has to see before it may be planned on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +103,13 @@ impl Progress {
         state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
     }
 
+    /// Tells stores apart for as long as they live.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.state).addr()
+    }
+
     /// Calls `listener` each time the store has come further, until it returns false. It must be quick.
-    pub fn listen(&self, listener: impl Fn() -> bool + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(&Step<'_>) -> bool + Send + Sync + 'static) {
         self.state.lock().listeners.push(Arc::new(listener));
     }
 
@@ -102,27 +121,29 @@ impl Progress {
 
     /// A list is complete at this version. Only a list can take the count back.
     pub(crate) fn end_list(&self, list: u64, version: Option<u64>) {
-        self.advance(|state| {
+        self.advance(None, |state| {
             state.seen = version;
             state.list_ended = list;
         });
         self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
     }
 
-    /// An event or bookmark of this version was taken in.
-    pub(crate) fn saw(&self, version: Option<u64>) {
-        self.advance(|state| state.seen = state.seen.max(version));
+    /// An event or bookmark of this version was taken in, about this object.
+    pub(crate) fn saw(&self, version: Option<u64>, object: Option<(&str, &str)>) {
+        self.advance(Some(object), |state| state.seen = state.seen.max(version));
     }
 
-    fn advance(&self, change: impl FnOnce(&mut State)) {
-        let listeners = {
+    /// `event`: it was one, and what it was about; else it was a list.
+    fn advance(&self, event: Option<Option<(&str, &str)>>, change: impl FnOnce(&mut State)) {
+        let (listeners, step) = {
             let mut state = self.state.lock();
             change(&mut state);
             state.heard_at = Some(Instant::now());
             state.trouble = None;
-            state.listeners.clone()
+            let step = event.map_or(Step::List, |object| Step::Event { seen: state.seen, object });
+            (state.listeners.clone(), step)
         };
-        let deaf: Vec<_> = listeners.into_iter().filter(|listener| !listener()).collect();
+        let deaf: Vec<_> = listeners.into_iter().filter(|listener| !listener(&step)).collect();
         if !deaf.is_empty() {
             self.state.lock().listeners.retain(|known| !deaf.iter().any(|gone| Arc::ptr_eq(known, gone)));
         }
@@ -157,9 +178,9 @@ mod tests {
         assert!(progress.is_synced());
         let ticket = progress.ticket(7);
         assert!(!progress.has_passed(ticket));
-        progress.saw(Some(6));
+        progress.saw(Some(6), None);
         assert!(!progress.has_passed(ticket));
-        progress.saw(Some(9));
+        progress.saw(Some(9), None);
         assert!(progress.has_passed(ticket), "everything up to 9 was seen");
     }
 

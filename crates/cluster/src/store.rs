@@ -13,6 +13,7 @@ use kubeocean_model::key::Key;
 use kubeocean_model::object::Object;
 use parking_lot::RwLock;
 
+use crate::doubt::Doubts;
 use crate::progress::Progress;
 
 /// What a store keeps of an object.
@@ -37,6 +38,8 @@ pub struct Entry<T> {
     pub uid: Box<str>,
     /// Its version, for preconditions.
     pub resource_version: Box<str>,
+    /// Whether someone asked for its deletion.
+    pub leaving: bool,
     value: T,
 }
 
@@ -77,6 +80,7 @@ pub struct Change<'a, S, T> {
 pub struct Store<S, T> {
     contents: Arc<RwLock<Contents<S, T>>>,
     progress: Progress,
+    doubts: Arc<Doubts<S>>,
     namespace: Option<Arc<str>>,
 }
 
@@ -108,6 +112,7 @@ impl<S, T: Shape> Store<S, T> {
         Self {
             contents: Arc::new(RwLock::new(contents)),
             progress: Progress::default(),
+            doubts: Arc::default(),
             namespace: namespace.map(Arc::from),
         }
     }
@@ -165,6 +170,32 @@ impl<S, T: Shape> Store<S, T> {
         known.map_or_else(Vec::new, |known| known.keys.keys().cloned().collect())
     }
 
+    /// A server contradicted what is known of this object. If that is still so in a while, the informer lists anew.
+    pub(crate) fn doubt(&self, key: &Key<S>) {
+        if let Some(entry) = self.get(key) {
+            self.doubts.add(key, &entry.resource_version);
+        }
+    }
+
+    /// Waits until a doubt proves right: the store should have heard by now, and has not.
+    pub(crate) async fn contradicted(&self) {
+        loop {
+            let (key, version) = self.doubts.next().await;
+            if self.get(&key).is_some_and(|entry| *entry.resource_version == *version) {
+                return;
+            }
+        }
+    }
+
+    /// A list brought this object, in a form that cannot be read: what is known of it stays.
+    pub(crate) fn leave(&self, key: &Key<S>) {
+        let mut contents = self.contents.write();
+        let round = contents.round;
+        if let Some(known) = contents.entries.get_mut(key) {
+            known.round = round;
+        }
+    }
+
     /// A list begins: what is not put again before [`Store::end_list`] is gone.
     pub(crate) fn begin_list(&self) {
         self.contents.write().round += 1;
@@ -187,6 +218,7 @@ impl<S, T: Shape> Store<S, T> {
         let key = object.key();
         let uid = object.meta.uid.clone();
         let resource_version = object.meta.resource_version.clone();
+        let leaving = object.meta.is_deleting();
         {
             let mut contents = self.contents.write();
             let round = contents.round;
@@ -198,7 +230,7 @@ impl<S, T: Shape> Store<S, T> {
                 return;
             }
         }
-        let new = Arc::new(Entry { uid, resource_version, value: T::of(object) });
+        let new = Arc::new(Entry { uid, resource_version, leaving, value: T::of(object) });
         let old = self.contents.write().put(&key, &new);
         match old {
             // Another object of the same name: the first one was deleted, and someone may wait for that.
@@ -267,6 +299,7 @@ impl<S, T> Clone for Store<S, T> {
         Self {
             contents: Arc::clone(&self.contents),
             progress: self.progress.clone(),
+            doubts: Arc::clone(&self.doubts),
             namespace: self.namespace.clone(),
         }
     }

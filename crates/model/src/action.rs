@@ -146,7 +146,7 @@ pub mod kinds {
 }
 
 /// One write: where, what, on which condition, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Action {
     /// Whose API server.
     pub side: Side,
@@ -207,6 +207,13 @@ impl Action {
     }
 }
 
+impl fmt::Debug for Action {
+    /// As it is displayed: a body may be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 impl fmt::Display for Action {
     /// As it stands in golden scripts: `delete physical pods web/a if uid=… (the pod has ended)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,7 +242,7 @@ pub struct Precondition {
 }
 
 /// What to do to an object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Verb {
     /// Make it. If there is one of that name already, `mark` tells whether it is ours.
     Create {
@@ -272,6 +279,13 @@ pub enum Verb {
         /// What becomes of its dependents.
         dependents: Dependents,
     },
+}
+
+impl fmt::Debug for Verb {
+    /// Without the body: it may be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Verb {

@@ -20,7 +20,7 @@ use crate::key::Key;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object of any kind.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Object {
     /// What every object has.
     pub meta: Meta,
@@ -190,6 +190,20 @@ impl Object {
     }
 }
 
+impl fmt::Debug for Object {
+    /// Names of fields only: an object may be a Secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields: Vec<&str> = self.fields.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Object")
+            .field("namespace", &self.meta.namespace)
+            .field("name", &self.meta.name)
+            .field("uid", &self.meta.uid)
+            .field("version", &self.meta.resource_version)
+            .field("fields", &fields)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
@@ -346,6 +360,18 @@ mod tests {
             assert!(!object.meta.is_deleting());
             assert!(object.without(&["spec"]).raw("spec").is_none());
         }
+    }
+
+    #[test]
+    fn what_an_object_holds_is_not_printed_by_accident() {
+        let secret =
+            json!({"metadata": {"name": "a", "annotations": {"note": "hunter2"}}, "data": {"k": "hunter2"}});
+        let object = Object::from_value(secret.clone()).unwrap();
+        let key = Key::<crate::key::Virtual>::new("web", "a");
+        let verb = crate::action::Verb::Create { body: secret, mark: crate::action::Mark::default() };
+        let action = crate::action::Action::new(crate::action::kinds::SECRET, &key, verb.clone(), "the test");
+        let printed = format!("{object:?} {action:?} {verb:?} {action}");
+        assert!(printed.contains("data") && !printed.contains("hunter2"), "{printed}");
     }
 
     #[test]

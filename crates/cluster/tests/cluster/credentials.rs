@@ -37,6 +37,11 @@ async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
         ("server: 'http://bob:hunter2@a'", "token: t", "must be an https:// address"),
         (SERVER, "token: \"hunter2\\n\"", "write it in one line"),
         (SERVER, "token: ''", "no token and no client certificate"),
+        ("server: 'https://a', certificate-authority-data: ''", "token: t", "is not a certificate"),
+        ("server: 'https://a', certificate-authority-data: '%%'", "token: t", "is not a certificate"),
+        ("server: 'https://a', certificate-authority-data: aHVudGVyMgo=", "token: t", "is not a certificate"),
+        (SERVER, "token: &t hunter2", "anchors or aliases"),
+        (SERVER, "token: *t", "anchors or aliases"),
     ];
     for (cluster, user, expected) in cases {
         let error = Credentials::from_kubeconfig(kubeconfig(cluster, user).as_bytes()).await.unwrap_err();
@@ -58,6 +63,17 @@ async fn what_another_context_carries_is_refused_too() {
     let text = kubeconfig(SERVER, "token: t")
         .replace("users: [", "users: [{name: b, user: {exec: {command: sh, apiVersion: v1}}}, ");
     let error = Credentials::from_kubeconfig(text.as_bytes()).await.unwrap_err();
+    assert!(error.to_string().contains("runs a command"), "{error}");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_would_keep_a_parser_busy_is_not_parsed() {
+    let long = format!("# {}\n{}", "x".repeat(300 << 10), kubeconfig(SERVER, "token: t"));
+    let error = Credentials::from_kubeconfig(long.as_bytes()).await.unwrap_err();
+    assert!(error.to_string().contains("bytes, which no kubeconfig has"), "{error}");
+    let second = kubeconfig(SERVER, "token: t")
+        + "---\nusers: [{name: b, user: {exec: {command: sh, apiVersion: v1}}}]\n";
+    let error = Credentials::from_kubeconfig(second.as_bytes()).await.unwrap_err();
     assert!(error.to_string().contains("runs a command"), "{error}");
 }
 

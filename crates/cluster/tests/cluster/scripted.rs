@@ -202,6 +202,47 @@ impl std::io::Write for Lines {
     }
 }
 
+fn audit_log(lines: &Lines) -> Telemetry {
+    let writer = lines.clone();
+    // Even where hardly anything is logged.
+    let flags = Flags::parse_from(["test", "--log-level=error"]);
+    Telemetry::prepare("test", &flags.log, &Environment::default(), move || writer.clone(), false).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_waits_for_is_in_the_audit_log_too() {
+    let lines = Lines::default();
+    let telemetry = audit_log(&lines);
+    let cluster = Script::new([Answer::Nothing]).cluster(&Metrics::new("test"));
+    let applier = Applier::new("kubeocean-syncer").virtually(&cluster);
+    let _logging = tracing::dispatcher::set_default(&telemetry.dispatch);
+    let write = config_map("web", "a", &json!({}));
+    drop(tokio::time::timeout(Duration::from_secs(1), applier.apply(&write)).await.unwrap_err());
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    assert!(text.contains("web/a") && text.contains("nobody waited for the answer"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_becomes_unreadable_is_not_taken_for_gone() {
+    let list = |label: Value| {
+        let object = |name: &str, labels: Value| json!({"metadata": {"name": name, "namespace": "web", "uid": name, "resourceVersion": "1", "labels": labels}});
+        Answer::Say(
+            200,
+            &[],
+            json!({"metadata": {"resourceVersion": "7"}, "items": [object("a", label), object("b", json!({}))]}),
+        )
+    };
+    let gone = Answer::Say(410, &[], json!({"kind": "Status", "reason": "Expired", "code": 410}));
+    let script = Script::new([list(json!({})), gone, list(json!([])), Answer::Nothing]);
+    let (informer, _switch) =
+        Informer::<Virtual, Object>::of(&script.cluster(&Metrics::new("test")), kinds::CONFIG_MAP).build();
+    let store = informer.store();
+    drop(tokio::time::timeout(Duration::from_secs(20), informer.run()).await);
+    assert!(script.paths().len() >= 4, "{:?}", script.paths());
+    assert_eq!(store.len(), 2, "it is there, only not to be read");
+}
+
 #[derive(clap::Parser)]
 struct Flags {
     #[command(flatten)]
@@ -211,12 +252,7 @@ struct Flags {
 #[tokio::test(start_paused = true)]
 async fn every_write_is_one_line_of_the_audit_log() {
     let lines = Lines::default();
-    let writer = lines.clone();
-    // Even where hardly anything is logged.
-    let flags = Flags::parse_from(["test", "--log-level=error"]);
-    let telemetry =
-        Telemetry::prepare("test", &flags.log, &Environment::default(), move || writer.clone(), false)
-            .unwrap();
+    let telemetry = audit_log(&lines);
     let script = Script::new([
         Answer::Say(201, &[], json!({"metadata": {"uid": "u", "resourceVersion": "5"}})),
         Answer::Say(409, &[], json!({"kind": "Status", "reason": "Conflict", "message": "another uid"})),

@@ -17,7 +17,7 @@ use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::{Queue, QueueKey, Retry};
 use kubeocean_cluster::reconcile::{Plan, Reconciler};
 use kubeocean_cluster::store::{Index, Store};
-use kubeocean_model::action::{Action, Verb, kinds};
+use kubeocean_model::action::{Action, Dependents, Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::object::Object;
 use kubeocean_testkit::{ApiServer, Options};
@@ -437,5 +437,43 @@ async fn an_evicted_pod_is_looked_at_again_when_it_is_seen_to_end() {
     };
     drop(tokio::time::timeout(Duration::from_secs(5), reconciler.run(1, plan)).await);
     assert_eq!(*looks.lock(), [false, true], "not again before it was seen, and not only when it is gone");
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_etcd_that_caught_up_is_noticed_by_what_a_write_is_told() {
+    let server = ApiServer::new(Options::default());
+    let metrics = Metrics::new("test");
+    let cluster = Cluster::<Virtual>::over(server.client("test"), Settings::new("virtual", "test", &metrics));
+    let make = |name: &str| {
+        let body = serde_json::json!({"metadata": {"name": name}});
+        let path = "/api/v1/namespaces/default/configmaps";
+        assert_eq!(server.call("test", "POST", path, Some("application/json"), Some(body)).0, 201);
+    };
+    make("kept");
+    let backup = server.revision();
+    make("lost");
+    let (informer, switch) =
+        Informer::<Virtual, Object>::of(&cluster, kinds::CONFIG_MAP).indexed_by(&ALL).build();
+    let store = informer.store();
+    let task = tokio::spawn(informer.run());
+    store.progress().synced().await;
+    after(90).await;
+    // Nobody watches while it happens, and when they do again, the server counts as high as before.
+    switch.pause();
+    after(1).await;
+    server.restore(backup);
+    for n in 0..5 {
+        make(&format!("new-{n}"));
+    }
+    switch.resume();
+    after(90).await;
+    assert!(names(&store).contains(&"lost".to_owned()), "no watch can tell: {:?}", names(&store));
+    let applier = Applier::new("test").virtually(&cluster).following(kinds::CONFIG_MAP, &store);
+    let verb = Verb::Delete { grace: None, dependents: Dependents::default() };
+    let delete = Action::new(kinds::CONFIG_MAP, &Key::<Virtual>::new("default", "lost"), verb, "the test");
+    assert_eq!(applier.apply(&delete).await.word(), "gone");
+    after(30).await;
+    assert!(!names(&store).contains(&"lost".to_owned()), "{:?}", names(&store));
     task.abort();
 }

@@ -21,7 +21,9 @@ pub struct UnknownZone(pub String);
 impl Zone {
     /// Looks a name up.
     pub fn parse(name: &str) -> Result<Self, UnknownZone> {
-        DATABASE.get(name).map(|rules| Self { rules }).map_err(|_| UnknownZone(name.to_owned()))
+        // The database has a name for "not known" too.
+        let rules = DATABASE.get(name).ok().filter(|rules| !rules.is_unknown());
+        rules.map(|rules| Self { rules }).ok_or_else(|| UnknownZone(name.to_owned()))
     }
 
     /// Coordinated universal time.
