@@ -129,6 +129,34 @@ pub mod kinds {
         Kind::namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
     /// `apps/v1` Deployment.
     pub const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment", "deployments");
+    /// `rbac.authorization.k8s.io/v1` Role.
+    pub const ROLE: Kind = Kind::namespaced("rbac.authorization.k8s.io", "v1", "Role", "roles");
+    /// `rbac.authorization.k8s.io/v1` `RoleBinding`.
+    pub const ROLE_BINDING: Kind =
+        Kind::namespaced("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings");
+    /// `rbac.authorization.k8s.io/v1` `ClusterRoleBinding`.
+    pub const CLUSTER_ROLE_BINDING: Kind =
+        Kind::cluster_scoped("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings");
+    /// `autoscaling/v2` `HorizontalPodAutoscaler`.
+    pub const AUTOSCALER: Kind =
+        Kind::namespaced("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+    /// `certificates.k8s.io/v1` `CertificateSigningRequest`.
+    pub const SIGNING_REQUEST: Kind = Kind::cluster_scoped(
+        "certificates.k8s.io",
+        "v1",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+    );
+    /// `authorization.k8s.io/v1` `SelfSubjectAccessReview`: may we?
+    pub const ACCESS_REVIEW: Kind = Kind::cluster_scoped(
+        "authorization.k8s.io",
+        "v1",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+    );
+    /// `authentication.k8s.io/v1` `SelfSubjectReview`: who are we?
+    pub const SELF_REVIEW: Kind =
+        Kind::cluster_scoped("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews");
     /// Our `ClusterBinding`.
     pub const BINDING: Kind = Kind::cluster_scoped(
         kubeocean_api::GROUP,

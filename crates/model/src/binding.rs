@@ -51,6 +51,11 @@ pub enum ServiceNamespaces {
 /// What is wrong with a binding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingFault {
+    /// Fields of other types than ours.
+    #[error(
+        "the object cannot be read: {0}; apply the CustomResourceDefinitions of this version (kubeocean crds)"
+    )]
+    Unreadable(String),
     /// The object does not come from an API server.
     #[error("metadata.{0} is empty: read the object from the API server")]
     NoIdentity(&'static str),

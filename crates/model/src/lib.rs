@@ -6,13 +6,16 @@
 //! [`action::Action`]s that a plan returns to the crate `cluster`.
 
 pub mod action;
+pub mod bind;
 pub mod binding;
 pub mod key;
 pub mod lease;
+pub mod nameless;
 pub mod naming;
 pub mod object;
 pub mod quantity;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+pub mod sweep;
 pub mod window;

@@ -87,6 +87,11 @@ super::constants! {
     /// says in an Event what is left there.
     FORCE_UNBIND = "kubeocean.io/force-unbind";
 
+    /// On a `ClusterBinding`, by operators: the size of its syncer and proxier, one of [`SIZE_CLASSES`]. Absent: by the
+    /// number of nodes. On their Deployments, by the manager: the size they have.
+    SIZE_CLASS = "kubeocean.io/size-class";
+    /// On the objects of a syncer or proxier, by the manager: what they were made from. Another value is another wish.
+    TEMPLATE_HASH = "kubeocean.io/template-hash";
     /// On V namespaces, by administrators: the bindings whose worker clusters its pods may run in.
     /// Absent: all.
     ALLOWED_CLUSTERS = "kubeocean.io/allowed-clusters";
@@ -95,6 +100,9 @@ super::constants! {
     /// commas. Absent: [`DEFAULT_VOLUME_SOURCES`].
     ALLOWED_VOLUME_SOURCES = "kubeocean.io/allowed-volume-sources";
 }
+
+/// Values of [`SIZE_CLASS`], the smallest first.
+pub const SIZE_CLASSES: &[&str] = &["small", "medium", "large"];
 
 /// What [`ALLOWED_VOLUME_SOURCES`] is taken to be where it is absent: nothing that reaches into the node.
 pub const DEFAULT_VOLUME_SOURCES: &str = "csi,nfs";

@@ -15,6 +15,8 @@ super::constants! {
     /// cluster. Several of them may share one P.
     VIRTUAL_CLUSTER_UID = "kubeocean.io/virtual-cluster-uid";
 
+    /// On the objects of a syncer or proxier, by the manager: `syncer` or `proxier`.
+    COMPONENT = "kubeocean.io/component";
     /// On virtual nodes and their `CSINodes`, by the syncer: name of the `ClusterBinding`. An annotation too.
     CLUSTER_BINDING = "kubeocean.io/cluster-binding";
 

@@ -45,6 +45,13 @@ super::words! {
 }
 
 super::words! {
+    /// Reasons of a `ResourceLeasingPolicy`'s conditions that the manager writes.
+    Policy {
+        /// No `ClusterBinding` has the name in `spec.cluster`.
+        NoSuchBinding = "NoSuchBinding",
+    }
+}
+super::words! {
     /// Reasons of a virtual node's conditions that do not come from P.
     Node {
         /// P's API server does not answer; nobody knows how the node is.
@@ -72,6 +79,12 @@ super::words! {
     Event {
         /// On a V pod: it is on a virtual node and will not run there; the message says why.
         NotMapped = "NotMapped",
+        /// On a `ClusterBinding`: everything of it is gone from V.
+        Unbound = "Unbound",
+        /// On a `ClusterBinding`: it was taken apart without its worker cluster; the message says what is left there.
+        ForceUnbound = "ForceUnbound",
+        /// On a `ClusterBinding`: the identity that it uses in P lives in the mount namespace, whose pods could use it.
+        IdentityInMountNamespace = "IdentityInMountNamespace",
         /// On a `ClusterBinding`: another binding uses the same mount namespace in P, and each can read all of it.
         SharedMountNamespace = "SharedMountNamespace",
     }

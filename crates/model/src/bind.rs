@@ -1,0 +1,236 @@
+//! Binding a worker cluster: what should be written for one `ClusterBinding`.
+//!
+//! ```text
+//!   finalizer → valid? → is the clusterID ours? → what does the worker say? → proxier → syncer → Ready
+//! ```
+//!
+//! A failure stops the way forward and is said in the status; what was set up before it stays. The way back is
+//! [`unbind`]'s.
+//!
+//! Deliberately absent: looking. Whoever asks brings the [`Situation`]: objects as stores know them, and what a
+//! probe found out about the worker cluster.
+
+mod children;
+mod finding;
+mod state;
+mod status;
+mod unbind;
+
+use jiff::Timestamp;
+use kubeocean_api::keys::annotations::ACCEPT_WORKER;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
+use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
+use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
+use serde_json::{Value, json};
+
+pub use children::{Child, Existing, KINDS as CHILD_KINDS, Refusal};
+pub use finding::{Finding, Swapped, Trouble, Worker, check_identity};
+pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
+pub use unbind::{Leftover, Remains};
+
+use crate::action::{Action, PatchForm, Verb, kinds};
+use crate::binding::{Binding, BindingFault};
+use crate::key::{Key, Virtual};
+use crate::object::{Meta, Object};
+
+/// The field manager of what the manager applies.
+pub const MANAGER: &str = "kubeocean-manager";
+
+/// A `ClusterBinding` as a store keeps it: read once, faults included.
+#[derive(Clone, Debug)]
+pub struct BindingObject {
+    /// Its metadata.
+    pub meta: Meta,
+    /// What it asks for, or what is wrong with that.
+    pub parsed: Result<Binding, Vec<BindingFault>>,
+    /// What was last said about it.
+    pub status: ClusterBindingStatus,
+}
+
+impl BindingObject {
+    /// Reads an object.
+    pub fn read(object: &Object) -> Self {
+        let read = || -> Result<ClusterBinding, serde_json::Error> {
+            let mut value = Value::Object(object.content()?);
+            value["metadata"] = json!({"name": &*object.meta.name, "uid": &*object.meta.uid});
+            if let Some(since) = object.meta.deletion_timestamp {
+                value["metadata"]["deletionTimestamp"] = since.to_string().into();
+            }
+            serde_json::from_value(value)
+        };
+        let meta = object.meta.clone();
+        match read() {
+            Ok(binding) => {
+                Self { meta, parsed: Binding::parse(&binding), status: binding.status.unwrap_or_default() }
+            }
+            Err(error) => {
+                let status = object.field("status").ok().flatten().unwrap_or_default();
+                Self { meta, parsed: Err(vec![BindingFault::Unreadable(error.to_string())]), status }
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn key(&self) -> Key<Virtual> {
+        Key::cluster_scoped(&*self.meta.name)
+    }
+
+    /// Whether it has this finalizer.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.meta.finalizers.iter().any(|one| **one == *finalizer)
+    }
+
+    /// The worker cluster that it was bound to.
+    pub fn bound_to(&self) -> Option<&str> {
+        self.status.worker_uid.as_deref().filter(|uid| !uid.is_empty())
+    }
+
+    /// The worker cluster that an operator accepts.
+    pub fn accepted(&self) -> Option<&str> {
+        self.meta.annotations.get(ACCEPT_WORKER)
+    }
+
+    /// Whether it has the better right to a `clusterID` than another: it is older.
+    pub fn precedes(&self, other: &Self) -> bool {
+        let age = |object: &Self| (object.meta.creation_timestamp, object.meta.name.clone());
+        age(self) < age(other)
+    }
+}
+
+/// Everything that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The binding.
+    pub object: &'a BindingObject,
+    /// An older binding with the same `clusterID`.
+    pub rival: Option<&'a str>,
+    /// Other bindings of the same worker cluster and mount namespace.
+    pub neighbours: &'a [String],
+    /// What is known of the worker cluster.
+    pub finding: &'a Finding,
+    /// How its syncer and proxier are run, and how they are.
+    pub hosting: &'a Hosting<'a>,
+    /// What there is of it in V, besides its syncer and proxier.
+    pub leftovers: &'a [Leftover],
+    /// What there is of it in P; asked for only when it has to be left there.
+    pub remains: &'a Remains,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// What should happen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// To be written, in this order.
+    pub actions: Vec<Action>,
+    /// To be written last, also when one of the others fails.
+    pub status: Option<Action>,
+    /// To be told once all is written.
+    pub events: Vec<Telling>,
+}
+
+/// An Event about the binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Someone should look.
+    pub warning: bool,
+    /// In one word.
+    pub reason: &'static str,
+    /// In a sentence.
+    pub message: String,
+}
+
+impl Decision {
+    fn of(actions: Vec<Action>) -> Self {
+        Self { actions, ..Self::default() }
+    }
+}
+
+/// What should be written for a binding.
+pub fn plan(situation: &Situation<'_>) -> Decision {
+    let Situation { object, .. } = situation;
+    if object.meta.is_deleting() {
+        return unbind::plan(situation);
+    }
+    if !object.has_finalizer(CLUSTER_BINDING_MANAGER) {
+        let mut finalizers: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).collect();
+        finalizers.push(CLUSTER_BINDING_MANAGER);
+        return Decision::of(vec![set_finalizers(
+            object,
+            &finalizers,
+            "it is to be asked before the binding goes",
+        )]);
+    }
+    let verdict = status::judge(situation);
+    let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
+    let (status, mut events) = status::write(situation, &verdict);
+    events.extend(warnings(situation, status.is_some()));
+    Decision { actions, status, events }
+}
+
+/// Whether the binding's syncer and proxier should run: it is in order, the `clusterID` is its own, and its worker
+/// cluster was good once. What is wrong with the worker now takes nothing down.
+pub fn may_run(situation: &Situation<'_>) -> bool {
+    let Situation { object, rival, finding, .. } = situation;
+    let known = match finding {
+        Finding::Good(worker) => check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok(),
+        _ => false,
+    };
+    object.parsed.is_ok() && rival.is_none() && (known || object.bound_to().is_some())
+}
+
+/// Whether the tasks of a binding should run in the manager's own process.
+pub fn runs_inline(situation: &Situation<'_>) -> bool {
+    may_run(situation)
+        && situation.object.has_finalizer(CLUSTER_BINDING_MANAGER)
+        && !(situation.object.meta.is_deleting() && unbind::takes_down(situation))
+}
+
+/// What is not wrong, and yet worth a word, each time the status changes.
+fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
+    let (Finding::Good(worker), Ok(binding), true) = (situation.finding, &situation.object.parsed, changed)
+    else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    let Binding { mount_namespace, .. } = binding;
+    if worker.user.starts_with(&format!("system:serviceaccount:{mount_namespace}:")) {
+        warnings.push(Telling {
+            warning: true,
+            reason: EventReason::IdentityInMountNamespace.as_str(),
+            message: format!(
+                "{} lives in the mount namespace, where whoever can make a pod can use it: give the identity a namespace \
+                 of its own, as `kubeocean worker-manifest` does",
+                worker.user
+            ),
+        });
+    }
+    if !situation.neighbours.is_empty() {
+        warnings.push(Telling {
+            warning: true,
+            reason: EventReason::SharedMountNamespace.as_str(),
+            message: format!(
+                "namespace {mount_namespace} of that worker cluster is also used by {}: each can read all of it; give \
+                 each binding a mount namespace of its own unless they trust each other",
+                situation.neighbours.join(", ")
+            ),
+        });
+    }
+    warnings
+}
+
+/// Finalizers are a list without keys: it is written whole, and only if nobody else wrote since.
+fn set_finalizers(object: &BindingObject, finalizers: &[&str], why: &'static str) -> Action {
+    let body = json!({"metadata": {"finalizers": finalizers}});
+    let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
+    Action::new(kinds::BINDING, &object.key(), verb, why)
+        .if_uid(&*object.meta.uid)
+        .if_version(&*object.meta.resource_version)
+}
+
+fn telling(warning: bool, reason: Reason, message: String) -> Telling {
+    Telling { warning, reason: reason.as_str(), message }
+}
+
+#[cfg(test)]
+mod tests;

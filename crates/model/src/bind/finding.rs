@@ -1,0 +1,186 @@
+//! What is known of a worker cluster, and what it means for its binding.
+//!
+//! Each case is one reason and one sentence that names the fix, here and nowhere else.
+
+use std::fmt;
+
+use kubeocean_api::keys::annotations::ACCEPT_WORKER;
+use kubeocean_api::keys::names::KUBECONFIG_KEY;
+use kubeocean_api::keys::reasons::Binding as Reason;
+
+use crate::binding::Binding;
+
+/// What the last look at a worker cluster found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nobody has looked yet.
+    NotYet,
+    /// The Secret is not there.
+    NoSecret,
+    /// The manager may not read the Secret; the server's words.
+    SecretForbidden(String),
+    /// The Secret has no such key.
+    NoKubeconfigKey,
+    /// The kubeconfig is not one that may be used; the words of whoever refused it.
+    BadKubeconfig(String),
+    /// No answer in time.
+    Unreachable {
+        /// The address.
+        server: String,
+        /// What happened.
+        cause: String,
+    },
+    /// The server does not know who is asking.
+    Unauthorized {
+        /// The address.
+        server: String,
+        /// Its words.
+        message: String,
+    },
+    /// The lender has not made the namespace.
+    MountNamespaceMissing,
+    /// Rights are missing, verb by verb.
+    Denied {
+        /// Who we are there.
+        user: String,
+        /// What is missing.
+        missing: Vec<String>,
+    },
+    /// All is well.
+    Good(Worker),
+}
+
+/// A worker cluster that answers and lets us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// Uid of the mount namespace there.
+    pub uid: String,
+    /// Who we are there.
+    pub user: String,
+    /// How many nodes it has.
+    pub nodes: usize,
+}
+
+/// A kubeconfig that leads to another cluster than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swapped {
+    /// The uid that was bound.
+    pub bound: String,
+    /// The uid that is there.
+    pub found: String,
+}
+
+/// Whether a worker cluster is the one that was bound, or one that an operator accepts instead.
+pub fn check_identity(bound: Option<&str>, accepted: Option<&str>, found: &str) -> Result<(), Swapped> {
+    match bound {
+        Some(bound) if bound != found && accepted != Some(found) => {
+            Err(Swapped { bound: bound.to_owned(), found: found.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a worker cluster cannot be used, in a form that a condition takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// In one word.
+    pub reason: Reason,
+    /// In a sentence, with the fix.
+    pub message: String,
+    /// It may pass by itself: what was set up stays as it is.
+    pub transient: bool,
+}
+
+impl Finding {
+    /// What is wrong, if anything is.
+    pub fn trouble(&self, binding: &Binding) -> Option<Trouble> {
+        let Binding { secret_namespace, secret_name, mount_namespace, .. } = binding;
+        let secret = format!("{secret_namespace}/{secret_name}");
+        let (reason, message, transient) = match self {
+            Self::NotYet | Self::Good(_) => return None,
+            Self::NoSecret => (
+                Reason::ValidationFailed,
+                format!(
+                    "Secret {secret} does not exist: create it with the worker's kubeconfig, \
+                     kubectl -n {secret_namespace} create secret generic {secret_name} --from-file={KUBECONFIG_KEY}=FILE"
+                ),
+                false,
+            ),
+            Self::SecretForbidden(words) => (
+                Reason::PermissionDenied,
+                format!(
+                    "Secret {secret} may not be read: put it into the manager's namespace, or let the manager, the \
+                     syncer and the proxier get, list and watch it with a RoleBinding in {secret_namespace} ({words})"
+                ),
+                false,
+            ),
+            Self::NoKubeconfigKey => (
+                Reason::ValidationFailed,
+                format!("Secret {secret} has no key `{KUBECONFIG_KEY}`: store the file under that key"),
+                false,
+            ),
+            Self::BadKubeconfig(words) => {
+                (Reason::ValidationFailed, format!("Secret {secret}: {words}"), false)
+            }
+            Self::Unreachable { server, cause } => (
+                Reason::ConnectivityFailed,
+                format!(
+                    "{server} does not answer: {cause}; check the address in the kubeconfig, and that the network \
+                     lets the manager reach it"
+                ),
+                true,
+            ),
+            Self::Unauthorized { server, message } => (
+                Reason::ConnectivityFailed,
+                format!(
+                    "{server} does not know who is asking ({message}): the token or certificate in Secret {secret} has \
+                     expired or is of another cluster; make a new one with `kubeocean worker-kubeconfig`"
+                ),
+                false,
+            ),
+            Self::MountNamespaceMissing => (
+                Reason::MountNamespaceMissing,
+                format!(
+                    "namespace {mount_namespace} does not exist in the worker cluster: the lender makes it, with \
+                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply -f -`"
+                ),
+                false,
+            ),
+            Self::Denied { user, missing } => (
+                Reason::PermissionDenied,
+                format!(
+                    "{user} may not: {}; the lender grants it with `kubeocean worker-manifest --namespace \
+                     {mount_namespace} | kubectl apply -f -`",
+                    missing.join(", ")
+                ),
+                false,
+            ),
+        };
+        Some(Trouble { reason, message, transient })
+    }
+}
+
+impl Swapped {
+    /// As a condition says it.
+    pub fn trouble(&self, binding: &Binding) -> Trouble {
+        Trouble {
+            reason: Reason::WorkerChanged,
+            message: format!("{}", Sentence(self, binding)),
+            transient: false,
+        }
+    }
+}
+
+struct Sentence<'a>(&'a Swapped, &'a Binding);
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Swapped { bound, found }, Binding { name, mount_namespace, .. }) = self;
+        write!(
+            f,
+            "the kubeconfig leads to another cluster, or namespace {mount_namespace} was made anew: its uid is {found}, \
+             and {bound} was bound; the last good connection is kept. If that is meant: kubectl annotate clusterbinding \
+             {name} {ACCEPT_WORKER}={found}"
+        )
+    }
+}

@@ -1,0 +1,311 @@
+//! What is said about a binding.
+//!
+//! Conditions tell the truth now. What nobody looked at yet keeps what was said last: a manager that starts says nothing
+//! before it knows better.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubeocean_api::BindingPhase;
+use kubeocean_api::keys::conditions::Binding as ConditionType;
+use kubeocean_api::keys::reasons::Binding as Reason;
+use serde_json::{Map, Value, json};
+
+use super::finding::{Finding, Trouble, check_identity};
+use super::state::{Availability, Role};
+use super::{MANAGER, Situation, Telling, telling};
+use crate::action::{Action, PatchForm, Verb, kinds};
+
+/// What should be said.
+#[derive(Debug, PartialEq)]
+pub(super) struct Verdict {
+    phase: BindingPhase,
+    said: Vec<Said>,
+    worker_uid: Option<String>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Said {
+    about: ConditionType,
+    /// `None`: not known.
+    holds: Option<bool>,
+    reason: Reason,
+    message: String,
+}
+
+fn said(
+    about: ConditionType,
+    holds: impl Into<Option<bool>>,
+    reason: Reason,
+    message: impl Into<String>,
+) -> Said {
+    Said { about, holds: holds.into(), reason, message: message.into() }
+}
+
+/// The first thing that stands in the way, and whose phase it makes.
+struct Obstacle {
+    phase: BindingPhase,
+    reason: Reason,
+    message: String,
+}
+
+/// Judges a living binding.
+pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
+    let Situation { object, rival, finding, hosting, .. } = situation;
+    let bound = object.bound_to().map(str::to_owned);
+    let binding = match &object.parsed {
+        Ok(binding) => binding,
+        Err(faults) => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return stopped(situation, Reason::ValidationFailed, &faults.join("; "));
+        }
+    };
+    if let Some(rival) = rival {
+        let message = format!(
+            "ClusterBinding {rival} is older and has clusterID {}: delete this one, or choose another clusterID for it",
+            binding.cluster_id.as_str()
+        );
+        return stopped(situation, Reason::DuplicateClusterId, &message);
+    }
+    let trouble = match finding {
+        Finding::Good(worker) => check_identity(object.bound_to(), object.accepted(), &worker.uid)
+            .err()
+            .map(|swapped| swapped.trouble(binding)),
+        finding => finding.trouble(binding),
+    };
+    let (connected, worker_uid) = match (finding, &trouble) {
+        (_, Some(Trouble { reason, message, .. })) => {
+            (said(ConditionType::Connected, false, *reason, message), bound.clone())
+        }
+        (Finding::Good(worker), None) => {
+            let message = format!("the worker cluster answers, and {} may do what is needed", worker.user);
+            let connected = said(ConditionType::Connected, true, Reason::ConnectivityPassed, message);
+            (connected, Some(worker.uid.clone()))
+        }
+        (_, None) => (as_before(situation, ConditionType::Connected), bound.clone()),
+    };
+    let workers = Role::ALL.map(|role| (role, hosting.availability(role)));
+    let running = worker_uid.is_some();
+    let mut all = vec![connected];
+    all.extend(workers.iter().map(|(role, availability)| worker(*role, availability, running)));
+    let obstacle = obstacle(situation, trouble.as_ref(), &workers, running);
+    let (phase, ready) = match obstacle {
+        Some(Obstacle { phase, reason, message }) => {
+            (phase, said(ConditionType::Ready, false, reason, message))
+        }
+        None => {
+            let message = "the worker cluster is bound, and its syncer and proxier are available";
+            (BindingPhase::Ready, said(ConditionType::Ready, true, Reason::SyncerReady, message))
+        }
+    };
+    all.insert(0, ready);
+    Verdict { phase, said: all, worker_uid }
+}
+
+fn obstacle(
+    situation: &Situation<'_>,
+    trouble: Option<&Trouble>,
+    workers: &[(Role, Availability)],
+    running: bool,
+) -> Option<Obstacle> {
+    // A worker that is lost for a while is said by Connected, and costs the binding nothing.
+    if let Some(Trouble { reason, message, .. }) = trouble.filter(|trouble| !(trouble.transient && running)) {
+        return Some(Obstacle { phase: BindingPhase::Failed, reason: *reason, message: message.clone() });
+    }
+    if *situation.finding == Finding::NotYet && !running {
+        let message = "the worker cluster is being looked at".to_owned();
+        return Some(Obstacle { phase: BindingPhase::Pending, reason: Reason::Initializing, message });
+    }
+    workers.iter().find_map(|(role, availability)| {
+        let (phase, message) = match availability {
+            Availability::Available => return None,
+            Availability::Starting(message) => (BindingPhase::Pending, message.clone()),
+            Availability::Failing(message) => (BindingPhase::Failed, message.clone()),
+        };
+        Some(Obstacle { phase, reason: worker_reason(*role, availability), message })
+    })
+}
+
+fn worker_reason(role: Role, availability: &Availability) -> Reason {
+    match (role, availability) {
+        (Role::Syncer, Availability::Available) => Reason::SyncerReady,
+        (Role::Syncer, Availability::Starting(_)) => Reason::SyncerCreated,
+        (Role::Syncer, Availability::Failing(_)) => Reason::SyncerFailed,
+        (Role::Proxier, Availability::Available) => Reason::ProxierReady,
+        (Role::Proxier, Availability::Starting(_)) => Reason::ProxierCreated,
+        (Role::Proxier, Availability::Failing(_)) => Reason::ProxierFailed,
+    }
+}
+
+fn worker(role: Role, availability: &Availability, running: bool) -> Said {
+    let about = match role {
+        Role::Syncer => ConditionType::SyncerReady,
+        Role::Proxier => ConditionType::ProxierReady,
+    };
+    if !running {
+        let message = format!("the {role} is set up when the worker cluster is connected");
+        return said(about, false, Reason::Initializing, message);
+    }
+    let message = match availability {
+        Availability::Available => format!("the {role} is available"),
+        Availability::Starting(message) | Availability::Failing(message) => message.clone(),
+    };
+    said(about, *availability == Availability::Available, worker_reason(role, availability), message)
+}
+
+/// A binding that is not gone on with. Its workers, if it has any, are told as they are.
+fn stopped(situation: &Situation<'_>, reason: Reason, message: &str) -> Verdict {
+    let running = situation.object.bound_to().is_some();
+    let mut all = vec![
+        said(ConditionType::Ready, false, reason, message),
+        said(ConditionType::Connected, None, Reason::Initializing, "not looked at: see the condition Ready"),
+    ];
+    for role in Role::ALL {
+        all.push(worker(role, &situation.hosting.availability(role), running));
+    }
+    let worker_uid = situation.object.bound_to().map(str::to_owned);
+    Verdict { phase: BindingPhase::Failed, said: all, worker_uid }
+}
+
+/// A binding on its way out.
+pub(super) fn leaving(situation: &Situation<'_>, message: &str) -> Verdict {
+    let running = situation.object.bound_to().is_some();
+    let mut all = vec![
+        said(ConditionType::Ready, false, Reason::Deleting, message),
+        as_before(situation, ConditionType::Connected),
+    ];
+    for role in Role::ALL {
+        all.push(worker(role, &situation.hosting.availability(role), running));
+    }
+    let worker_uid = situation.object.bound_to().map(str::to_owned);
+    Verdict { phase: situation.object.status.phase.unwrap_or_default(), said: all, worker_uid }
+}
+
+fn as_before(situation: &Situation<'_>, about: ConditionType) -> Said {
+    let known = find(&situation.object.status.conditions, about);
+    let reason = |word: &str| Reason::ALL.iter().copied().find(|reason| reason.as_str() == word);
+    match known.and_then(|known| Some((known, reason(&known.reason)?))) {
+        Some((known, reason)) => {
+            let holds = match known.status.as_str() {
+                "True" => Some(true),
+                "False" => Some(false),
+                _ => None,
+            };
+            said(about, holds, reason, &known.message)
+        }
+        None => said(about, None, Reason::Initializing, "not looked at yet"),
+    }
+}
+
+fn find(conditions: &[Condition], about: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == about.as_str())
+}
+
+/// The write that says it, if it is not said already; and the Events about what changed.
+pub(super) fn write(situation: &Situation<'_>, verdict: &Verdict) -> (Option<Action>, Vec<Telling>) {
+    let object = situation.object;
+    let generation = object.meta.generation;
+    let known = &object.status.conditions;
+    let conditions: Vec<Value> = verdict
+        .said
+        .iter()
+        .map(|said| {
+            let status = holds(said);
+            let since = find(known, said.about).filter(|known| known.status == status);
+            let since = since.map_or(situation.now, |known| known.last_transition_time.0);
+            json!({
+                "type": said.about.as_str(), "status": status, "reason": said.reason.as_str(),
+                "message": cut(&said.message), "observedGeneration": generation,
+                "lastTransitionTime": whole_seconds(since),
+            })
+        })
+        .collect();
+    let mut wanted = Map::new();
+    wanted.insert("phase".to_owned(), json!(verdict.phase));
+    wanted.insert("observedGeneration".to_owned(), generation.into());
+    wanted.insert("conditions".to_owned(), conditions.into());
+    if let Some(uid) = &verdict.worker_uid {
+        wanted.insert("workerUID".to_owned(), uid.as_str().into());
+    }
+    if Value::Object(wanted.clone()) == said_before(situation) {
+        return (None, Vec::new());
+    }
+    let form = PatchForm::Apply { manager: MANAGER.into(), force: true };
+    let verb = Verb::Patch { form, subresource: Some("status"), body: json!({"status": wanted}) };
+    let action = Action::new(kinds::BINDING, &object.key(), verb, "what is true of it has changed");
+    (Some(action.if_uid(&*object.meta.uid)), news(known, verdict))
+}
+
+/// Our part of the status, as it is.
+fn said_before(situation: &Situation<'_>) -> Value {
+    let status = &situation.object.status;
+    let ours = [
+        ConditionType::Ready,
+        ConditionType::Connected,
+        ConditionType::ProxierReady,
+        ConditionType::SyncerReady,
+    ];
+    let conditions: Vec<Value> = ours
+        .iter()
+        .filter_map(|about| find(&status.conditions, *about))
+        .map(|known| {
+            json!({
+                "type": known.type_, "status": known.status, "reason": known.reason, "message": known.message,
+                "observedGeneration": known.observed_generation.unwrap_or_default(),
+                "lastTransitionTime": whole_seconds(known.last_transition_time.0),
+            })
+        })
+        .collect();
+    let mut before = Map::new();
+    if let Some(phase) = status.phase {
+        before.insert("phase".to_owned(), json!(phase));
+    }
+    before.insert("observedGeneration".to_owned(), status.observed_generation.unwrap_or_default().into());
+    before.insert("conditions".to_owned(), conditions.into());
+    if let Some(uid) = situation.object.bound_to() {
+        before.insert("workerUID".to_owned(), uid.into());
+    }
+    before.into()
+}
+
+/// What a person should hear of: a condition that has become another, with its reason.
+fn news(known: &[Condition], verdict: &Verdict) -> Vec<Telling> {
+    let changed = verdict.said.iter().filter(|said| {
+        let before = find(known, said.about);
+        let same = |known: &Condition| {
+            known.status == holds(said)
+                && known.reason == said.reason.as_str()
+                && (said.holds == Some(true) || known.message == cut(&said.message))
+        };
+        said.reason != Reason::Initializing && !before.is_some_and(same)
+    });
+    let mut news: Vec<Telling> = Vec::new();
+    for said in changed {
+        let quiet = matches!(said.reason, Reason::SyncerCreated | Reason::ProxierCreated | Reason::Deleting);
+        let telling = telling(said.holds == Some(false) && !quiet, said.reason, said.message.clone());
+        if !news.contains(&telling) {
+            news.push(telling);
+        }
+    }
+    news
+}
+
+fn holds(said: &Said) -> &'static str {
+    match said.holds {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    }
+}
+
+/// An API server takes messages of 32768 bytes.
+fn cut(message: &str) -> String {
+    const MOST: usize = 4096;
+    if message.len() <= MOST {
+        return message.to_owned();
+    }
+    let end = message.floor_char_boundary(MOST);
+    format!("{}…", &message[..end])
+}
+
+fn whole_seconds(time: jiff::Timestamp) -> String {
+    jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}

@@ -1,0 +1,142 @@
+//! Letting a worker cluster go.
+//!
+//! The syncer goes last of all that works: it alone can clear the worker cluster. While its finalizer is there it is kept
+//! alive, without an owner, since a foreground deletion of the binding would take it away. Then its objects go, then what
+//! is left in V, then our finalizer.
+//!
+//! Where the syncer cannot do it, an operator says so ([`FORCE_UNBIND`]), and is told what stays in the worker cluster.
+
+use kubeocean_api::keys::annotations::FORCE_UNBIND;
+use kubeocean_api::keys::finalizers::{CLUSTER_BINDING_MANAGER, CLUSTER_BINDING_SYNCER, VNODE};
+use kubeocean_api::keys::labels::BINDING_UID;
+use kubeocean_api::keys::reasons::Event as EventReason;
+use serde_json::json;
+
+use super::{Decision, Situation, Telling, may_run, set_finalizers, status};
+use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
+use crate::key::{Key, Virtual};
+use crate::object::Meta;
+
+/// An object of a binding in V that its syncer made.
+#[derive(Clone, Debug)]
+pub struct Leftover {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its metadata.
+    pub meta: Meta,
+}
+
+/// What there is of a binding in its worker cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Remains {
+    /// Nobody has asked yet.
+    #[default]
+    NotAsked,
+    /// It cannot be asked.
+    Unknown(String),
+    /// So many of each kind.
+    Counted(Vec<(String, usize)>),
+}
+
+impl Leftover {
+    /// Removes it: first the finalizer that nobody else would take away, then the object.
+    pub fn remove(&self, why: &'static str) -> Vec<Action> {
+        let Meta { namespace, name, uid, resource_version, finalizers, .. } = &self.meta;
+        let key = Key::<Virtual>::new(&**namespace, &**name);
+        let mut actions = Vec::new();
+        if finalizers.iter().any(|one| **one == *VNODE) {
+            let rest: Vec<&str> = finalizers.iter().map(|one| &**one).filter(|one| *one != VNODE).collect();
+            let body = json!({"metadata": {"finalizers": rest}});
+            let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
+            let action = Action::new(self.kind.clone(), &key, verb, why);
+            actions.push(action.if_uid(&**uid).if_version(&**resource_version));
+        }
+        if !self.meta.is_deleting() {
+            // No kubelet ends a placeholder.
+            let grace = (self.kind == kinds::POD).then_some(0);
+            let verb = Verb::Delete { grace, dependents: Dependents::Background };
+            actions.push(Action::new(self.kind.clone(), &key, verb, why).if_uid(&**uid));
+        }
+        actions
+    }
+}
+
+fn is_forced<'a>(situation: &Situation<'a>) -> Option<&'a str> {
+    situation.object.meta.annotations.get(FORCE_UNBIND).filter(|reason| !reason.trim().is_empty())
+}
+
+/// Whether the workers are to go now.
+pub(super) fn takes_down(situation: &Situation<'_>) -> bool {
+    !situation.object.has_finalizer(CLUSTER_BINDING_SYNCER) || is_forced(situation).is_some()
+}
+
+/// What should be written for a binding that is being deleted.
+pub(super) fn plan(situation: &Situation<'_>) -> Decision {
+    let object = situation.object;
+    if !object.has_finalizer(CLUSTER_BINDING_MANAGER) {
+        return Decision::default();
+    }
+    let forced = is_forced(situation);
+    if !takes_down(situation) {
+        let message = format!(
+            "the syncer is giving the worker cluster back; if that cluster is gone for good: kubectl annotate \
+             clusterbinding {} {FORCE_UNBIND}=REASON",
+            object.meta.name
+        );
+        let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
+        let (status, events) = status::write(situation, &status::leaving(situation, &message));
+        return Decision { actions, status, events };
+    }
+    if !situation.hosting.is_gone() {
+        let message = "the syncer and the proxier are being removed";
+        let (status, events) = status::write(situation, &status::leaving(situation, message));
+        return Decision { actions: situation.hosting.take_down(), status, events };
+    }
+    if !situation.leftovers.is_empty() {
+        let why = "its binding goes";
+        let actions = situation.leftovers.iter().flat_map(|leftover| leftover.remove(why)).collect();
+        return Decision { actions, ..Decision::default() };
+    }
+    let event = match forced {
+        Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => unbound(situation),
+        Some(reason) => match situation.remains {
+            // It comes, or it is said that it cannot.
+            Remains::NotAsked => return Decision::default(),
+            remains => force_unbound(situation, reason, remains),
+        },
+        None => unbound(situation),
+    };
+    let ours =
+        |one: &&str| *one == CLUSTER_BINDING_MANAGER || (forced.is_some() && *one == CLUSTER_BINDING_SYNCER);
+    let rest: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).filter(|one| !ours(one)).collect();
+    let actions = vec![set_finalizers(object, &rest, "nothing of it is left")];
+    Decision { actions, events: vec![event], ..Decision::default() }
+}
+
+fn unbound(situation: &Situation<'_>) -> Telling {
+    let message = format!("{} is unbound; nothing of it is left in this cluster", situation.object.meta.name);
+    Telling { warning: false, reason: EventReason::Unbound.as_str(), message }
+}
+
+fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> Telling {
+    let uid = &situation.object.meta.uid;
+    let namespace =
+        situation.object.parsed.as_ref().map_or("the mount namespace", |binding| &binding.mount_namespace);
+    let what = match remains {
+        Remains::NotAsked => "unknown".to_owned(),
+        Remains::Unknown(cause) => format!("unknown, since it could not be asked ({cause})"),
+        Remains::Counted(counts) => {
+            let counts: Vec<String> = counts
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(kind, count)| format!("{count} {kind}"))
+                .collect();
+            if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
+        }
+    };
+    let message = format!(
+        "unbound by force ({reason}). Left in the worker cluster: {what}; whoever has it finds them with kubectl -n \
+         {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services -l {BINDING_UID}={uid}"
+    );
+    Telling { warning: true, reason: EventReason::ForceUnbound.as_str(), message }
+}

@@ -1,0 +1,122 @@
+//! What bindings that no longer exist have left in V.
+//!
+//! A syncer that was removed by force, or whose binding vanished while nobody was running, leaves virtual nodes, their
+//! Leases and `CSINodes`, placeholder pods and certificate requests. Each carries the uid of its binding; those of older
+//! installations carry its name.
+//!
+//! Deliberately absent: which kinds are looked at, and bindings that are being deleted, which are
+//! [`bind`](crate::bind)'s.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubeocean_api::keys::labels;
+
+use crate::action::Action;
+use crate::bind::Leftover;
+use crate::object::Meta;
+
+/// An object may be seen before the binding that it was made for: watches of two kinds are not in step. A minute is
+/// longer than any of them is late, and short for what nobody misses.
+const NOT_YOUNGER_THAN: Duration = Duration::from_secs(60);
+
+/// What becomes of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fate {
+    /// Its binding lives, or it is not ours to judge.
+    Stays,
+    /// To be looked at again then.
+    Young(Timestamp),
+    /// To be removed.
+    Goes(Vec<Action>),
+}
+
+/// Whose an object is.
+enum Owner<'a> {
+    Uid(&'a str),
+    Name(&'a str),
+}
+
+fn owner_of(meta: &Meta) -> Option<Owner<'_>> {
+    if meta.labels.get(labels::MANAGED_BY) != Some(labels::MANAGED_BY_VALUE) {
+        return None;
+    }
+    if let Some(uid) = meta.labels.get(labels::BINDING_UID) {
+        return Some(Owner::Uid(uid));
+    }
+    meta.labels.get(labels::CLUSTER_BINDING).map(Owner::Name)
+}
+
+/// Judges one object. `lives` says whether there is a binding with this uid, `named` whether there is one of this name.
+pub fn judge(
+    leftover: &Leftover,
+    lives: impl Fn(&str) -> bool,
+    named: impl Fn(&str) -> bool,
+    now: Timestamp,
+) -> Fate {
+    let stays = match owner_of(&leftover.meta) {
+        None => true,
+        Some(Owner::Uid(uid)) => lives(uid),
+        Some(Owner::Name(name)) => named(name),
+    };
+    if stays {
+        return Fate::Stays;
+    }
+    let least = SignedDuration::try_from(NOT_YOUNGER_THAN).unwrap_or_default();
+    let since = leftover.meta.creation_timestamp.unwrap_or(now);
+    match since.checked_add(least) {
+        Ok(due) if due > now => Fate::Young(due),
+        _ => Fate::Goes(leftover.remove("its binding no longer exists")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::action::kinds;
+    use crate::object::Object;
+
+    fn node(labels: &serde_json::Value, age: i64) -> (Leftover, Timestamp) {
+        let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        let made = now.checked_sub(SignedDuration::from_secs(age)).unwrap();
+        let object = json!({"metadata": {
+            "name": "vnode-a", "uid": "n-1", "resourceVersion": "7", "labels": labels,
+            "creationTimestamp": made.to_string(), "finalizers": [kubeocean_api::keys::finalizers::VNODE, "other"],
+        }});
+        (Leftover { kind: kinds::NODE, meta: Object::from_value(object).unwrap().meta }, now)
+    }
+
+    fn fate(labels: &serde_json::Value, age: i64) -> String {
+        let (node, now) = node(labels, age);
+        match judge(&node, |uid| uid == "b-1", |name| name == "w1", now) {
+            Fate::Stays => "stays".to_owned(),
+            Fate::Young(due) => format!("young until {due}"),
+            Fate::Goes(actions) => actions.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_nobody_goes_and_nothing_else() {
+        let ours = labels::MANAGED_BY_VALUE;
+        let by = |key: &str, value: &str| json!({labels::MANAGED_BY: ours, key: value});
+        assert_eq!(fate(&by(labels::BINDING_UID, "b-1"), 999), "stays");
+        assert_eq!(fate(&by(labels::CLUSTER_BINDING, "w1"), 999), "stays");
+        assert_eq!(
+            fate(&json!({labels::BINDING_UID: "gone"}), 999),
+            "stays",
+            "it does not say that it is ours"
+        );
+        assert_eq!(fate(&by("other", "x"), 999), "stays", "nobody knows whose it is");
+        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 10), "young until 2026-11-20T12:00:50Z");
+        let removed = "patch virtual nodes vnode-a if uid=n-1 if version=7 (its binding no longer exists); \
+                       delete virtual nodes vnode-a if uid=n-1 (its binding no longer exists)";
+        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 61), removed);
+        assert_eq!(
+            fate(&by(labels::CLUSTER_BINDING, "gone"), 61),
+            removed,
+            "as older installations mark them"
+        );
+    }
+}
