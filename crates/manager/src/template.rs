@@ -1,0 +1,208 @@
+//! The objects that run a syncer and a proxier, from templates.
+//!
+//! Templates are YAML with [minijinja](https://docs.rs/minijinja) in it, one directory per role, built in or from
+//! `KUBEOCEAN_{SYNCER,PROXIER}_TEMPLATE_DIR`. A variable that does not exist is an error, and so is a kind that the manager
+//! does not watch. `values.yaml` beside the templates sets what most people want to set: [`Values`].
+//!
+//! What makes an object ours (labels, owner, hash) is added here and cannot be left out by a template.
+
+mod size;
+mod source;
+
+use kubeocean_api::keys::annotations::{SIZE_CLASS, TEMPLATE_HASH};
+use kubeocean_api::keys::labels;
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::{CHILD_KINDS, Child, Role, TemplateFault};
+use kubeocean_model::binding::Binding;
+use minijinja::{Environment, UndefinedBehavior, context};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+pub use size::SizeClass;
+pub use source::{Autoscaling, Source, SourceError, Templates, Values};
+
+/// What all bindings of an installation have in common.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The namespace of the manager, and of everything it makes.
+    pub namespace: String,
+    /// Uid of V's `kube-system`.
+    pub virtual_cluster_uid: String,
+    /// The image of syncers and proxiers, where `values.yaml` names none.
+    pub image: String,
+    /// `cluster.local`, mostly.
+    pub cluster_domain: String,
+}
+
+/// What a binding's objects depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The binding.
+    pub binding: &'a Binding,
+    /// How large its workers are.
+    pub size: SizeClass,
+    /// Whether the binding owns its objects. It does not while it is deleted: a foreground deletion would take its syncer
+    /// away before its work is done.
+    pub owned: bool,
+}
+
+impl Templates {
+    /// All objects of a binding.
+    pub fn render(&self, installation: &Installation, wish: &Wish<'_>) -> Result<Vec<Child>, TemplateFault> {
+        let mut children = Vec::new();
+        for role in Role::ALL {
+            let source = self.of(role);
+            for (file, text) in &source.files {
+                let fault = |message: String| TemplateFault { role, message: format!("{}: {message}", source.place(file)) };
+                let rendered = fill_in(text, file, role, source, installation, wish).map_err(fault)?;
+                for body in documents(&rendered).map_err(fault)? {
+                    children.push(finish(role, body, installation, wish).map_err(fault)?);
+                }
+            }
+        }
+        let same = |a: &Child, b: &Child| (&a.kind, &a.namespace, &a.name) == (&b.kind, &b.namespace, &b.name);
+        for (index, child) in children.iter().enumerate() {
+            if children[..index].iter().any(|earlier| same(earlier, child)) {
+                let message = format!("{} {} is made twice: give each its own name", child.kind.kind, child.name);
+                return Err(TemplateFault { role: child.role, message });
+            }
+        }
+        Ok(children)
+    }
+}
+
+fn fill_in(
+    text: &str,
+    file: &str,
+    role: Role,
+    source: &Source,
+    installation: &Installation,
+    wish: &Wish<'_>,
+) -> Result<String, String> {
+    if let Some((line, go)) = go_template(text) {
+        return Err(format!(
+            "line {line}: `{go}` is a Go template: write the variables of docs/templates.md instead, \
+             {{{{ cluster_id }}}} for {{{{ .ClusterID }}}}"
+        ));
+    }
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let words = |error: &minijinja::Error| {
+        let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
+        let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        format!("{line}{detail}")
+    };
+    environment.add_template(file, text).map_err(|error| words(&error))?;
+    let template = environment.get_template(file).map_err(|error| words(&error))?;
+    let Values { image, image_pull_policy, replicas, resources, tolerations, priority_class, autoscaling } =
+        &source.values;
+    let Binding { name, uid, cluster_id, secret_namespace, secret_name, mount_namespace, .. } = wish.binding;
+    template
+        .render(context! {
+            binding => name,
+            binding_uid => uid,
+            cluster_id => cluster_id.as_str(),
+            name => if role == Role::Syncer { cluster_id.syncer() } else { cluster_id.proxier() },
+            namespace => installation.namespace,
+            mount_namespace,
+            secret_namespace,
+            secret_name,
+            cluster_domain => installation.cluster_domain,
+            image => image.as_deref().unwrap_or(&installation.image),
+            image_pull_policy => image_pull_policy.as_deref().unwrap_or("IfNotPresent"),
+            replicas => replicas.unwrap_or(2),
+            size => wish.size.as_str(),
+            resources => resources.clone().unwrap_or_else(|| wish.size.resources()),
+            tolerations => tolerations.clone().unwrap_or_default(),
+            priority_class => priority_class.as_deref().unwrap_or_default(),
+            autoscaling,
+        })
+        .map_err(|error| words(&error))
+}
+
+/// The first place that looks like `{{ .Name }}`.
+fn go_template(text: &str) -> Option<(usize, &str)> {
+    text.lines().enumerate().find_map(|(number, line)| {
+        let start = line.find("{{")?;
+        let inner = line[start + 2..].trim_start_matches('-').trim_start();
+        let is_go = inner.starts_with('.') || inner.starts_with('$') || inner.starts_with("range ");
+        let end = line[start..].find("}}").map_or(line.len(), |end| start + end + 2);
+        is_go.then(|| (number + 1, &line[start..end]))
+    })
+}
+
+/// The YAML documents of a rendered template; empty ones are left out.
+fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+        .map_err(|error| format!("what it renders is not YAML: {}", one_line(&error.to_string())))?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Checks a document, and makes it ours.
+fn finish(role: Role, mut body: Value, installation: &Installation, wish: &Wish<'_>) -> Result<Child, String> {
+    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let (api_version, kind_name) = (text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default());
+    let kind = CHILD_KINDS.iter().find(|kind| kind.api_version() == api_version && kind.kind == kind_name);
+    let Some(kind) = kind else {
+        let known: Vec<String> = CHILD_KINDS.iter().map(|kind| format!("{}/{}", kind.api_version(), kind.kind)).collect();
+        return Err(format!("{api_version}/{kind_name} cannot be made by a template: only {}", known.join(", ")));
+    };
+    let Some(name) = text("/metadata/name").filter(|name| !name.is_empty()) else {
+        return Err(format!("a {kind_name} without metadata.name: name it"));
+    };
+    let namespace = text("/metadata/namespace");
+    if namespace.as_ref().is_some_and(|namespace| !kind.namespaced || *namespace != installation.namespace) {
+        return Err(format!("{kind_name} {name}: leave metadata.namespace out, everything is made in {}", installation.namespace));
+    }
+    if !body["metadata"].is_object() || !body["metadata"]["ownerReferences"].is_null() {
+        return Err(format!("{kind_name} {name}: leave metadata.ownerReferences out, the binding is the owner"));
+    }
+    let hash = hash_of(&body);
+    let Binding { name: binding, uid, .. } = wish.binding;
+    let stamp = [
+        (labels::MANAGED_BY, labels::MANAGED_BY_VALUE),
+        (labels::BINDING_UID, uid),
+        (labels::VIRTUAL_CLUSTER_UID, &installation.virtual_cluster_uid),
+        (labels::CLUSTER_BINDING, binding),
+        (labels::COMPONENT, role.as_str()),
+    ];
+    put(&mut body["metadata"]["labels"], &stamp);
+    put(&mut body["metadata"]["annotations"], &[(TEMPLATE_HASH, &hash), (SIZE_CLASS, wish.size.as_str())]);
+    if *kind == kinds::DEPLOYMENT {
+        // Its pods are found by whom they serve.
+        put(&mut body["spec"]["template"]["metadata"]["labels"], &stamp[1..]);
+    }
+    if wish.owned {
+        body["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": kinds::BINDING.api_version(), "kind": kinds::BINDING.kind, "name": binding, "uid": uid,
+            "controller": true, "blockOwnerDeletion": false,
+        }]);
+    }
+    if let Some(metadata) = body["metadata"].as_object_mut() {
+        metadata.remove("namespace");
+    }
+    let namespace = if kind.namespaced { installation.namespace.clone() } else { String::new() };
+    Ok(Child { role, kind: kind.clone(), namespace, name, body })
+}
+
+fn put(map: &mut Value, entries: &[(&str, &str)]) {
+    if !map.is_object() {
+        *map = Value::Object(Map::new());
+    }
+    for (key, value) in entries {
+        map[*key] = (*value).into();
+    }
+}
+
+/// Sixteen digits tell any two wishes of one object apart.
+fn hash_of(body: &Value) -> String {
+    let digest = Sha256::digest(body.to_string().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;
