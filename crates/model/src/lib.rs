@@ -14,5 +14,6 @@ pub mod object;
 pub mod quantity;
 pub mod requests;
 pub mod resources;
+pub mod rights;
 pub mod selector;
 pub mod window;
