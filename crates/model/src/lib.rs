@@ -16,6 +16,7 @@ pub mod object;
 pub mod quantity;
 pub mod requests;
 pub mod resources;
+pub mod rights;
 pub mod selector;
 pub mod sweep;
 pub mod window;

@@ -33,6 +33,15 @@ pub const SYSTEM_NAMESPACES: &[&str] = &[
 /// The Lease by which managers agree on their leader.
 pub const MANAGER_LEADER: &str = "kubeocean-manager-leader";
 
+/// The manager's Deployment, `ServiceAccount` and roles.
+pub const MANAGER: &str = "kubeocean-manager";
+
+/// The `ClusterRole` of every syncer. The manager may bind it, and only it and [`PROXIER_ROLE`].
+pub const SYNCER_ROLE: &str = "kubeocean-syncer";
+
+/// The `ClusterRole` of every proxier.
+pub const PROXIER_ROLE: &str = "kubeocean-proxier";
+
 /// Name of a syncer's objects, before the `clusterID`.
 pub const SYNCER_PREFIX: &str = "kubeocean-syncer-";
 
@@ -50,6 +59,19 @@ pub const PROVIDER_ID_PREFIX: &str = "kubeocean://";
 
 /// Key of the Secret that `secretRef` names.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
+
+/// The P namespace that the shipped manifest makes for borrowed pods, unless told another one.
+pub const WORKER_NAMESPACE: &str = "kubeocean-worker";
+
+/// The P namespace of [`BORROWER`]. Not the one of the pods: whoever may read Secrets there would read its token.
+pub const IDENTITY_NAMESPACE: &str = "kubeocean-identity";
+
+/// The P `ServiceAccount` that we are to a worker cluster, its Role and its `RoleBinding`.
+pub const BORROWER: &str = "kubeocean-borrower";
+
+/// `ClusterRole` and `ClusterRoleBinding` of [`BORROWER`], before the mount namespace: several borrowers may
+/// share a worker cluster.
+pub const BORROWER_PREFIX: &str = "kubeocean-borrower-";
 
 /// `PriorityClass` of P pods where the binding names none. Created on demand, with
 /// [`DEFAULT_PRIORITY`] and [`DEFAULT_PREEMPTION_POLICY`].
