@@ -79,6 +79,11 @@ impl Applier {
         self
     }
 
+    /// Whether it would write now.
+    pub fn leads(&self) -> bool {
+        self.leadership.as_ref().is_none_or(Leadership::holds)
+    }
+
     /// Does it, unless it is known to change nothing.
     pub async fn apply(&self, action: &Action) -> Outcome {
         self.apply_in(Lane::Normal, action).await

@@ -82,6 +82,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// The most calls at a time, but for watches and vital ones.
     pub calls_at_a_time: usize,
+    /// The most calls per second, on the average, after a first burst of `calls_at_a_time`; `None`: as many as the
+    /// server takes.
+    pub calls_per_second: Option<f32>,
     /// How long a watch lives before it is renewed, and up to twice as long: that is when a silent drop is
     /// noticed.
     pub watch_for: Duration,
@@ -99,6 +102,7 @@ impl Settings {
             component: component.into(),
             deadline: DEADLINE,
             calls_at_a_time: CALLS_AT_A_TIME,
+            calls_per_second: None,
             watch_for: WATCH_FOR,
             seed: process_seed(),
             metrics: metrics.clone(),
@@ -157,7 +161,16 @@ impl<S: OnSide> Cluster<S> {
 
     /// A cluster behind a client that someone else made: a simulated API server, for example.
     pub fn over(client: kube::Client, settings: Settings) -> Self {
-        let Settings { name, component, deadline, calls_at_a_time, watch_for, seed, metrics } = settings;
+        let Settings {
+            name,
+            component,
+            deadline,
+            calls_at_a_time,
+            calls_per_second,
+            watch_for,
+            seed,
+            metrics,
+        } = settings;
         let agent = HeaderValue::from_str(&format!("{component}/{}", env!("CARGO_PKG_VERSION")))
             .unwrap_or(HeaderValue::from_static("kubeocean"));
         let name: Arc<str> = name.into();
@@ -168,7 +181,7 @@ impl<S: OnSide> Cluster<S> {
             name,
             upstream: ArcSwap::from_pointee(client),
             connection: watch::Sender::new(0),
-            limiter: Limiter::new(calls_at_a_time),
+            limiter: Limiter::new(calls_at_a_time, calls_per_second),
             deadline,
             agent,
             watch_for,
@@ -233,6 +246,15 @@ impl<S: OnSide> Cluster<S> {
         query.add("labelSelector", labels);
         let path = format!("{}{query}", collection_path(kind, namespace.unwrap_or_default()));
         Ok(Page::read(&self.ask(Call::read("list", kind, path)).await?)?.items)
+    }
+
+    /// How many objects of a kind there are, without having them sent.
+    pub async fn how_many(&self, kind: &Kind) -> Result<usize, CallError> {
+        let mut query = Query::default();
+        query.add("limit", Some("1"));
+        let path = format!("{}{query}", collection_path(kind, ""));
+        let page = Page::read(&self.ask(Call::read("list", kind, path)).await?)?;
+        Ok(page.items.len() + page.metadata.remaining)
     }
 
     /// Whether the API server serves a kind.
@@ -466,19 +488,18 @@ impl Page {
             #[serde(default, borrow)]
             items: Option<Vec<&'a serde_json::value::RawValue>>,
         }
-        let page = match serde_json::from_slice::<Self>(bytes) {
-            Ok(page) => page,
-            Err(_) => {
-                let Raw { metadata, items } = parse(bytes)?;
-                let mut page = Self { metadata, items: Vec::new(), unreadable: Vec::new() };
-                for item in items.unwrap_or_default() {
-                    match readable(item.get()) {
-                        Some(object) => page.items.push(object),
-                        None => page.unreadable.extend(name_of(item.get())),
-                    }
+        let page = if let Ok(page) = serde_json::from_slice::<Self>(bytes) {
+            page
+        } else {
+            let Raw { metadata, items } = parse(bytes)?;
+            let mut page = Self { metadata, items: Vec::new(), unreadable: Vec::new() };
+            for item in items.unwrap_or_default() {
+                match readable(item.get()) {
+                    Some(object) => page.items.push(object),
+                    None => page.unreadable.extend(name_of(item.get())),
                 }
-                page
             }
+            page
         };
         // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
         if page.metadata.resource_version.is_empty() {
@@ -502,6 +523,8 @@ pub(crate) struct PageMeta {
     pub(crate) resource_version: String,
     #[serde(default, rename = "continue")]
     pub(crate) more: String,
+    #[serde(default, rename = "remainingItemCount")]
+    pub(crate) remaining: usize,
 }
 
 /// An empty list of some kinds is `null`.

@@ -189,8 +189,8 @@ impl Credentials {
         self.config.cluster_url.to_string()
     }
 
-    /// A client for it. Nothing is dialled yet.
-    pub(crate) fn client(self) -> Result<kube::Client, CredentialError> {
+    /// A client for it, for [`Cluster::over`](crate::client::Cluster::over). Nothing is dialled yet.
+    pub fn client(self) -> Result<kube::Client, CredentialError> {
         let mut config = self.config;
         // Repeating a write is the decision of the one who planned it.
         config.default_retry = false;

@@ -37,6 +37,10 @@ struct State {
     halvings: u64,
     /// How many servers there were. What the last one says about its load is not about this one's.
     servers: u64,
+    /// Time between two calls, where they are rationed.
+    spacing: Option<Duration>,
+    /// When the next call would be due if all of them kept their distance.
+    due: Instant,
     waiting: VecDeque<oneshot::Sender<Permit>>,
 }
 
@@ -48,7 +52,8 @@ pub(crate) struct Permit {
 }
 
 impl Limiter {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize, per_second: Option<f32>) -> Self {
+        let spacing = per_second.and_then(|rate| Duration::try_from_secs_f32(1.0 / rate).ok());
         let most = f64::from(u32::try_from(most.max(1)).unwrap_or(u32::MAX));
         let state = State {
             most,
@@ -57,6 +62,8 @@ impl Limiter {
             closed_until: None,
             halvings: 0,
             servers: 0,
+            spacing,
+            due: Instant::now(),
             waiting: VecDeque::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -65,6 +72,10 @@ impl Limiter {
     /// Waits for its turn, in the order of asking, and while the door is closed.
     pub(crate) async fn acquire(&self) -> Permit {
         let permit = self.turn().await;
+        let ration = self.state.lock().ration(Instant::now());
+        if let Some(at) = ration {
+            tokio::time::sleep_until(at).await;
+        }
         loop {
             let closed_until = self.state.lock().closed_until;
             match closed_until {
@@ -143,6 +154,14 @@ impl State {
         self.limit as usize
     }
 
+    /// When a call may go, if not at once. Who was silent has saved up as much as goes at a time.
+    fn ration(&mut self, now: Instant) -> Option<Instant> {
+        let spacing = self.spacing?;
+        let saved = spacing.mul_f64(self.most);
+        self.due = self.due.max(now.checked_sub(saved).unwrap_or(now)) + spacing;
+        (self.due > now).then_some(self.due)
+    }
+
     fn permit(&self, limiter: &Limiter) -> Permit {
         Permit { limiter: Some(limiter.clone()), halvings: self.halvings, servers: self.servers }
     }
@@ -194,7 +213,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_halves_the_limit_and_good_answers_bring_it_back() {
-        let limiter = Limiter::new(8);
+        let limiter = Limiter::new(8, None);
         limiter.throttled(None, None);
         assert_eq!(limiter.load().0, 4);
         for _ in 0..10 {
@@ -209,7 +228,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_of_refusals_halves_once() {
-        let limiter = Limiter::new(32);
+        let limiter = Limiter::new(32, None);
         let mut permits = Vec::new();
         for _ in 0..32 {
             permits.push(limiter.acquire().await);
@@ -229,8 +248,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn calls_are_rationed_where_someone_says_so() {
+        let limiter = Limiter::new(5, Some(10.0));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let started = Instant::now();
+        for _ in 0..25 {
+            drop(limiter.acquire().await);
+        }
+        assert_eq!(started.elapsed().as_millis() / 100, 20, "five at once, then ten a second");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn callers_wait_for_their_turn_in_order() {
-        let limiter = Limiter::new(1);
+        let limiter = Limiter::new(1, None);
         let first = limiter.acquire().await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiting: Vec<_> = (0..3)
@@ -255,7 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_after_closes_the_door_until_then() {
-        let limiter = Limiter::new(4);
+        let limiter = Limiter::new(4, None);
         limiter.throttled(None, Some(Duration::from_secs(7)));
         let asked = Instant::now();
         drop(limiter.acquire().await);

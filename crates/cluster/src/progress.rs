@@ -121,26 +121,28 @@ impl Progress {
 
     /// A list is complete at this version. Only a list can take the count back.
     pub(crate) fn end_list(&self, list: u64, version: Option<u64>) {
-        self.advance(None, |state| {
+        self.advance(|state| {
             state.seen = version;
             state.list_ended = list;
+            Step::List
         });
         self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
     }
 
     /// An event or bookmark of this version was taken in, about this object.
     pub(crate) fn saw(&self, version: Option<u64>, object: Option<(&str, &str)>) {
-        self.advance(Some(object), |state| state.seen = state.seen.max(version));
+        self.advance(|state| {
+            state.seen = state.seen.max(version);
+            Step::Event { seen: state.seen, object }
+        });
     }
 
-    /// `event`: it was one, and what it was about; else it was a list.
-    fn advance(&self, event: Option<Option<(&str, &str)>>, change: impl FnOnce(&mut State)) {
+    fn advance<'a>(&self, change: impl FnOnce(&mut State) -> Step<'a>) {
         let (listeners, step) = {
             let mut state = self.state.lock();
-            change(&mut state);
+            let step = change(&mut state);
             state.heard_at = Some(Instant::now());
             state.trouble = None;
-            let step = event.map_or(Step::List, |object| Step::Event { seen: state.seen, object });
             (state.listeners.clone(), step)
         };
         let deaf: Vec<_> = listeners.into_iter().filter(|listener| !listener(&step)).collect();

@@ -14,7 +14,8 @@ use kubeocean_api::keys::labels;
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{CHILD_KINDS, Child, Role, TemplateFault};
 use kubeocean_model::binding::Binding;
-use minijinja::{Environment, UndefinedBehavior, context};
+use kubeocean_model::rights::{Component, own_role};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -53,17 +54,25 @@ impl Templates {
         for role in Role::ALL {
             let source = self.of(role);
             for (file, text) in &source.files {
-                let fault = |message: String| TemplateFault { role, message: format!("{}: {message}", source.place(file)) };
+                let fault = |message: String| TemplateFault {
+                    role,
+                    message: format!("{}: {message}", source.place(file)),
+                };
                 let rendered = fill_in(text, file, role, source, installation, wish).map_err(fault)?;
                 for body in documents(&rendered).map_err(fault)? {
                     children.push(finish(role, body, installation, wish).map_err(fault)?);
                 }
             }
         }
-        let same = |a: &Child, b: &Child| (&a.kind, &a.namespace, &a.name) == (&b.kind, &b.namespace, &b.name);
+        // What others need comes first.
+        let rank = |child: &Child| CHILD_KINDS.iter().position(|kind| *kind == child.kind);
+        children.sort_by_key(|child| (child.role == Role::Syncer, rank(child)));
+        let same =
+            |a: &Child, b: &Child| (&a.kind, &a.namespace, &a.name) == (&b.kind, &b.namespace, &b.name);
         for (index, child) in children.iter().enumerate() {
             if children[..index].iter().any(|earlier| same(earlier, child)) {
-                let message = format!("{} {} is made twice: give each its own name", child.kind.kind, child.name);
+                let message =
+                    format!("{} {} is made twice: give each its own name", child.kind.kind, child.name);
                 return Err(TemplateFault { role: child.role, message });
             }
         }
@@ -87,6 +96,8 @@ fn fill_in(
     }
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // Quoted strings could not be parts of longer ones. What is filled in was checked by its parser.
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
     let words = |error: &minijinja::Error| {
         let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
         let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
@@ -116,8 +127,20 @@ fn fill_in(
             tolerations => tolerations.clone().unwrap_or_default(),
             priority_class => priority_class.as_deref().unwrap_or_default(),
             autoscaling,
+            rules => own_rules(role, installation, wish.binding),
         })
         .map_err(|error| words(&error))
+}
+
+/// What the Role of a syncer or proxier says.
+fn own_rules(role: Role, installation: &Installation, binding: &Binding) -> Vec<Value> {
+    let component = match role {
+        Role::Syncer => Component::Syncer,
+        Role::Proxier => Component::Proxier,
+    };
+    // A Secret elsewhere is for its owner to show.
+    let secret = Some(&*binding.secret_name).filter(|_| binding.secret_namespace == installation.namespace);
+    own_role(component, binding.cluster_id.as_str(), secret.as_slice())
 }
 
 /// The first place that looks like `{{ .Name }}`.
@@ -143,23 +166,39 @@ fn one_line(text: &str) -> String {
 }
 
 /// Checks a document, and makes it ours.
-fn finish(role: Role, mut body: Value, installation: &Installation, wish: &Wish<'_>) -> Result<Child, String> {
+fn finish(
+    role: Role,
+    mut body: Value,
+    installation: &Installation,
+    wish: &Wish<'_>,
+) -> Result<Child, String> {
     let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let (api_version, kind_name) = (text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default());
-    let kind = CHILD_KINDS.iter().find(|kind| kind.api_version() == api_version && kind.kind == kind_name);
+    let (api_version, kind_name) =
+        (text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default());
+    let kind =
+        CHILD_KINDS.into_iter().find(|kind| kind.api_version() == api_version && kind.kind == kind_name);
     let Some(kind) = kind else {
-        let known: Vec<String> = CHILD_KINDS.iter().map(|kind| format!("{}/{}", kind.api_version(), kind.kind)).collect();
-        return Err(format!("{api_version}/{kind_name} cannot be made by a template: only {}", known.join(", ")));
+        let known: Vec<String> =
+            CHILD_KINDS.iter().map(|kind| format!("{}/{}", kind.api_version(), kind.kind)).collect();
+        return Err(format!(
+            "{api_version}/{kind_name} cannot be made by a template: only {}",
+            known.join(", ")
+        ));
     };
     let Some(name) = text("/metadata/name").filter(|name| !name.is_empty()) else {
         return Err(format!("a {kind_name} without metadata.name: name it"));
     };
     let namespace = text("/metadata/namespace");
     if namespace.as_ref().is_some_and(|namespace| !kind.namespaced || *namespace != installation.namespace) {
-        return Err(format!("{kind_name} {name}: leave metadata.namespace out, everything is made in {}", installation.namespace));
+        return Err(format!(
+            "{kind_name} {name}: leave metadata.namespace out, everything is made in {}",
+            installation.namespace
+        ));
     }
     if !body["metadata"].is_object() || !body["metadata"]["ownerReferences"].is_null() {
-        return Err(format!("{kind_name} {name}: leave metadata.ownerReferences out, the binding is the owner"));
+        return Err(format!(
+            "{kind_name} {name}: leave metadata.ownerReferences out, the binding is the owner"
+        ));
     }
     let hash = hash_of(&body);
     let Binding { name: binding, uid, .. } = wish.binding;
@@ -172,7 +211,7 @@ fn finish(role: Role, mut body: Value, installation: &Installation, wish: &Wish<
     ];
     put(&mut body["metadata"]["labels"], &stamp);
     put(&mut body["metadata"]["annotations"], &[(TEMPLATE_HASH, &hash), (SIZE_CLASS, wish.size.as_str())]);
-    if *kind == kinds::DEPLOYMENT {
+    if kind == kinds::DEPLOYMENT {
         // Its pods are found by whom they serve.
         put(&mut body["spec"]["template"]["metadata"]["labels"], &stamp[1..]);
     }
@@ -186,7 +225,7 @@ fn finish(role: Role, mut body: Value, installation: &Installation, wish: &Wish<
         metadata.remove("namespace");
     }
     let namespace = if kind.namespaced { installation.namespace.clone() } else { String::new() };
-    Ok(Child { role, kind: kind.clone(), namespace, name, body })
+    Ok(Child { role, kind, namespace, name, body })
 }
 
 fn put(map: &mut Value, entries: &[(&str, &str)]) {
@@ -201,7 +240,8 @@ fn put(map: &mut Value, entries: &[(&str, &str)]) {
 /// Sixteen digits tell any two wishes of one object apart.
 fn hash_of(body: &Value) -> String {
     let digest = Sha256::digest(body.to_string().as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 #[cfg(test)]

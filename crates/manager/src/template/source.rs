@@ -110,11 +110,15 @@ pub enum SourceError {
 }
 
 /// The variable that names the directory of a role's templates.
-pub const fn variable(role: Role) -> &'static str {
+pub(super) const fn variable(role: Role) -> &'static str {
     match role {
         Role::Syncer => "KUBEOCEAN_SYNCER_TEMPLATE_DIR",
         Role::Proxier => "KUBEOCEAN_PROXIER_TEMPLATE_DIR",
     }
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 impl Source {
@@ -135,7 +139,7 @@ impl Source {
             let path = entry.map_err(|cause| unreadable(directory, cause))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             // Those with two dots are how a mounted ConfigMap keeps its versions.
-            if name.starts_with("..") || !(name.ends_with(".yaml") || name.ends_with(".yml")) || !path.is_file() {
+            if name.starts_with("..") || !is_yaml(&path) || !path.is_file() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).map_err(|cause| unreadable(&path, cause))?;

@@ -39,21 +39,22 @@ fn with(files: &[(&str, &str)]) -> (tempfile::TempDir, Result<Templates, (Role, 
 #[test]
 fn the_built_in_templates_make_what_a_binding_needs() {
     let children = render(&Templates::built_in()).unwrap();
-    let made: Vec<String> = children.iter().map(|child| format!("{} {} {}", child.role, child.kind.kind, child.name)).collect();
+    let made: Vec<String> =
+        children.iter().map(|child| format!("{} {} {}", child.role, child.kind.kind, child.name)).collect();
     let expected = [
-        "proxier Deployment kubeocean-proxier-c1",
-        "proxier PodDisruptionBudget kubeocean-proxier-c1",
-        "proxier ClusterRoleBinding kubeocean-proxier-c1",
+        "proxier ServiceAccount kubeocean-proxier-c1",
         "proxier Role kubeocean-proxier-c1",
         "proxier RoleBinding kubeocean-proxier-c1",
-        "proxier ServiceAccount kubeocean-proxier-c1",
+        "proxier ClusterRoleBinding kubeocean-proxier-c1",
         "proxier Service kubeocean-proxier-c1-svc",
-        "syncer Deployment kubeocean-syncer-c1",
-        "syncer PodDisruptionBudget kubeocean-syncer-c1",
-        "syncer ClusterRoleBinding kubeocean-syncer-c1",
+        "proxier Deployment kubeocean-proxier-c1",
+        "proxier PodDisruptionBudget kubeocean-proxier-c1",
+        "syncer ServiceAccount kubeocean-syncer-c1",
         "syncer Role kubeocean-syncer-c1",
         "syncer RoleBinding kubeocean-syncer-c1",
-        "syncer ServiceAccount kubeocean-syncer-c1",
+        "syncer ClusterRoleBinding kubeocean-syncer-c1",
+        "syncer Deployment kubeocean-syncer-c1",
+        "syncer PodDisruptionBudget kubeocean-syncer-c1",
     ];
     assert_eq!(made, expected);
     for child in &children {
@@ -62,7 +63,7 @@ fn the_built_in_templates_make_what_a_binding_needs() {
         assert_eq!(metadata["ownerReferences"][0]["uid"], "b-1", "{}", child.name);
         assert_eq!(metadata["annotations"][TEMPLATE_HASH].as_str().map(str::len), Some(16), "{}", child.name);
     }
-    let container = &children[7].body["spec"]["template"]["spec"]["containers"][0];
+    let container = &children[11].body["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["image"], "kubeocean:test");
     assert_eq!(container["resources"]["requests"], json!({"cpu": "200m", "memory": "256Mi"}));
     assert_eq!(container["resources"]["limits"], json!({"cpu": "1", "memory": "1Gi"}));
@@ -75,7 +76,8 @@ fn values_set_what_most_people_want_to_set() {
                   resources: {requests: {cpu: 1}}\n";
     let (_directory, templates) = with(&[("values.yaml", values)]);
     let children = render(&templates.unwrap()).unwrap();
-    let syncer = children.iter().find(|child| child.role == Role::Syncer && child.kind == kinds::DEPLOYMENT).unwrap();
+    let syncer =
+        children.iter().find(|child| child.role == Role::Syncer && child.kind == kinds::DEPLOYMENT).unwrap();
     let pod = &syncer.body["spec"]["template"]["spec"];
     assert_eq!((&pod["priorityClassName"], &syncer.body["spec"]["replicas"]), (&json!("high"), &json!(1)));
     assert_eq!(pod["containers"][0]["image"], "mine:1");
@@ -91,18 +93,31 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
     let good = "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {{ name }}\n";
     let cases = [
         ("{{ clusterid }}", "a.yaml: line 1"),
-        ("a: 1\nb: {{ .ClusterID }}", "line 2: `{{ .ClusterID }}` is a Go template: write the variables of docs/templates.md"),
+        (
+            "a: 1\nb: {{ .ClusterID }}",
+            "line 2: `{{ .ClusterID }}` is a Go template: write the variables of docs/templates.md",
+        ),
         ("a: 1\n{% if %}", "line 2"),
         ("a: [1", "what it renders is not YAML"),
-        ("apiVersion: v1\nkind: Secret\nmetadata: {name: a}", "v1/Secret cannot be made by a template: only v1/ServiceAccount"),
+        (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
+            "v1/Secret cannot be made by a template: only v1/ServiceAccount",
+        ),
         ("apiVersion: v1\nkind: Service\nmetadata: {}", "without metadata.name"),
         ("apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}", "leave metadata.namespace out"),
-        ("apiVersion: v1\nkind: Service\nmetadata: {name: a, ownerReferences: [{}]}", "leave metadata.ownerReferences out"),
+        (
+            "apiVersion: v1\nkind: Service\nmetadata: {name: a, ownerReferences: [{}]}",
+            "leave metadata.ownerReferences out",
+        ),
     ];
     for (text, expected) in cases {
         let (_directory, templates) = with(&[("a.yaml", text), ("b.yaml", good)]);
         let fault = render(&templates.unwrap()).unwrap_err();
-        assert!(fault.message.contains(expected) && fault.message.contains("a.yaml"), "{text}: {}", fault.message);
+        assert!(
+            fault.message.contains(expected) && fault.message.contains("a.yaml"),
+            "{text}: {}",
+            fault.message
+        );
         assert_eq!(fault.role, Role::Syncer);
     }
     let (_directory, templates) = with(&[("a.yaml", good), ("b.yaml", good)]);
@@ -122,7 +137,9 @@ fn an_autoscaled_proxier_has_no_number_of_replicas() {
     let values = "autoscaling: {minReplicas: 2, maxReplicas: 9}\n";
     std::fs::write(directory.path().join("values.yaml"), values).unwrap();
     let children = render(&Templates::load(None, Some(directory.path())).unwrap()).unwrap();
-    let of = |kind: &str| children.iter().find(|child| child.role == Role::Proxier && child.kind.kind == kind).unwrap();
+    let of = |kind: &str| {
+        children.iter().find(|child| child.role == Role::Proxier && child.kind.kind == kind).unwrap()
+    };
     assert!(of("Deployment").body["spec"]["replicas"].is_null());
     assert_eq!(of("HorizontalPodAutoscaler").body["spec"]["maxReplicas"], 9);
 }

@@ -92,6 +92,11 @@ pub struct Trouble {
 }
 
 impl Finding {
+    /// Whether it says that something is wrong.
+    pub const fn is_trouble(&self) -> bool {
+        !matches!(self, Self::NotYet | Self::Good(_))
+    }
+
     /// What is wrong, if anything is.
     pub fn trouble(&self, binding: &Binding) -> Option<Trouble> {
         let Binding { secret_namespace, secret_name, mount_namespace, .. } = binding;

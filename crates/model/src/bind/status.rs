@@ -87,14 +87,11 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
     let mut all = vec![connected];
     all.extend(workers.iter().map(|(role, availability)| worker(*role, availability, running)));
     let obstacle = obstacle(situation, trouble.as_ref(), &workers, running);
-    let (phase, ready) = match obstacle {
-        Some(Obstacle { phase, reason, message }) => {
-            (phase, said(ConditionType::Ready, false, reason, message))
-        }
-        None => {
-            let message = "the worker cluster is bound, and its syncer and proxier are available";
-            (BindingPhase::Ready, said(ConditionType::Ready, true, Reason::SyncerReady, message))
-        }
+    let (phase, ready) = if let Some(Obstacle { phase, reason, message }) = obstacle {
+        (phase, said(ConditionType::Ready, false, reason, message))
+    } else {
+        let message = "the worker cluster is bound, and its syncer and proxier are available";
+        (BindingPhase::Ready, said(ConditionType::Ready, true, Reason::SyncerReady, message))
     };
     all.insert(0, ready);
     Verdict { phase, said: all, worker_uid }
@@ -302,7 +299,7 @@ fn cut(message: &str) -> String {
     if message.len() <= MOST {
         return message.to_owned();
     }
-    let end = message.floor_char_boundary(MOST);
+    let end = (0..=MOST).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
     format!("{}…", &message[..end])
 }
 

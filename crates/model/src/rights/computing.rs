@@ -41,13 +41,21 @@ pub fn in_computing(component: Component) -> Vec<Right> {
 /// The rules of the Role that the manager makes in the install namespace for one syncer or proxier: only objects
 /// that are its own. `secrets` are the names of the Secrets that it reads. The manager's own Role is shipped.
 pub fn own_role(component: Component, cluster_id: &str, secrets: &[&str]) -> Vec<Value> {
+    let mut rules = rules_of_own(component, cluster_id);
+    // Without a name, all of them would be meant.
+    if !secrets.is_empty() {
+        rules.insert(0, rule(CORE, &["secrets"], secrets, READ));
+    }
+    rules
+}
+
+fn rules_of_own(component: Component, cluster_id: &str) -> Vec<Value> {
     match component {
         Component::Manager => Vec::new(),
         Component::Syncer => {
             let hold = format!("{SYNCER_PREFIX}{cluster_id}");
             let service = format!("{PROXIER_PREFIX}{cluster_id}{PROXIER_SERVICE_SUFFIX}");
             vec![
-                rule(CORE, &["secrets"], secrets, READ),
                 rule(COORDINATION, &["leases"], &[&hold], &["get", "patch"]),
                 // A name cannot be asked about before there is an object.
                 rule(COORDINATION, &["leases"], &[], CREATE),
@@ -58,10 +66,7 @@ pub fn own_role(component: Component, cluster_id: &str, secrets: &[&str]) -> Vec
         }
         Component::Proxier => {
             let service = format!("{PROXIER_PREFIX}{cluster_id}{PROXIER_SERVICE_SUFFIX}");
-            vec![
-                rule(CORE, &["secrets"], secrets, READ),
-                rule(CORE, &["services"], &[&service], &["get", "patch"]),
-            ]
+            vec![rule(CORE, &["services"], &[&service], &["get", "patch"])]
         }
     }
 }
@@ -106,6 +111,7 @@ const MANAGER: &[Right] = &[
     Right::new(InstallNamespace, CORE, "serviceaccounts", KEEP, "give each syncer and proxier an identity"),
     Right::new(InstallNamespace, CORE, "services", KEEP, "make proxiers known"),
     Right::new(InstallNamespace, "apps", "deployments", KEEP, "run syncers and proxiers"),
+    Right::new(InstallNamespace, "policy", "poddisruptionbudgets", KEEP, "keep one of two replicas running"),
     Right::new(InstallNamespace, "autoscaling", "horizontalpodautoscalers", KEEP, "let proxiers grow"),
     Right::new(
         InstallNamespace,

@@ -1,0 +1,257 @@
+//! The loop around [`bind::plan`](kubeocean_model::bind::plan): gathers the situation of a binding, writes what the plan says,
+//! and remembers what an API server did not take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubeocean_api::keys::annotations::SIZE_CLASS;
+use kubeocean_api::keys::labels;
+use kubeocean_cluster::apply::Outcome;
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::events::{Recorder, Severity, Subject};
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::Reconciler;
+use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
+use kubeocean_model::bind::{
+    self, BindingObject, Child, Decision, Existing, Finding, Hosting, Refusal, Role, Situation, TaskState,
+    TemplateFault,
+};
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::object::Meta;
+use parking_lot::{Mutex, RwLock};
+
+use crate::inline::Host;
+use crate::probe::Prober;
+use crate::template::{Installation, SizeClass, Templates, Wish};
+use crate::world::World;
+
+/// The templates as they are now, or why there are none.
+pub type CurrentTemplates = Arc<RwLock<Result<Templates, TemplateFault>>>;
+
+/// How syncers and proxiers are run.
+#[derive(Clone)]
+pub enum Mode {
+    /// As Deployments, from these templates.
+    Deployed(CurrentTemplates),
+    /// As tasks of this process.
+    Inline(Host),
+}
+
+/// Plans and writes for bindings. Clones are the same.
+#[derive(Clone)]
+pub struct Bindings {
+    /// What is known of V.
+    pub world: World,
+    /// What is known of worker clusters.
+    pub prober: Prober,
+    /// How workers are run.
+    pub mode: Mode,
+    /// What all bindings have in common.
+    pub installation: Arc<Installation>,
+    /// The computing cluster.
+    pub virt: Cluster<Virtual>,
+    /// Who writes.
+    pub reconciler: Reconciler<Key<Virtual>>,
+    /// Who tells.
+    pub recorder: Recorder,
+    /// What was last refused, by the binding's uid.
+    pub refusals: Arc<Mutex<BTreeMap<String, Refusal>>>,
+}
+
+impl Bindings {
+    /// One round for one binding.
+    pub async fn look(&self, key: &Key<Virtual>) -> Verdict {
+        if !self.reconciler.fences.is_open(key) {
+            return Verdict::Blocked;
+        }
+        let Some(seen) = self.world.bindings.get(key) else {
+            self.forget_the_gone();
+            return Verdict::Done;
+        };
+        let object = &seen.0;
+        let decision = self.decide(object);
+        if let Err(verdict) = self.write_all(key, object, &decision).await {
+            return verdict;
+        }
+        if let Some(status) = &decision.status {
+            let outcome = self.reconciler.write(key, status).await;
+            if !outcome.is_done() {
+                return outcome.verdict();
+            }
+        }
+        for telling in &decision.events {
+            let severity = if telling.warning { Severity::Warning } else { Severity::Normal };
+            self.recorder.tell(&subject(&object.meta), severity, telling.reason, telling.message.as_str());
+        }
+        if self.refusals.lock().contains_key(&*object.meta.uid) {
+            // It is tried again, for the server may think otherwise by then.
+            return Verdict::Failed("refused");
+        }
+        Verdict::Done
+    }
+
+    /// The situation, and what should be done about it.
+    fn decide(&self, object: &BindingObject) -> Decision {
+        let uid = &*object.meta.uid;
+        let finding = self.prober.finding(uid);
+        let remains = self.prober.remains(uid);
+        let existing = self.world.children_of(uid);
+        let leftovers = self.world.leftovers_of(uid);
+        let rival = self.world.rival(object);
+        let worker = match &finding {
+            Finding::Good(worker) => Some(&*worker.uid),
+            _ => None,
+        };
+        let neighbours = self.world.neighbours(object, worker.or(object.bound_to()));
+        let refusal = self.refusals.lock().get(uid).cloned();
+        let wanted = self.wanted(object, &finding, &existing);
+        let hosting = match &self.mode {
+            Mode::Deployed(_) => Hosting::Deployed {
+                wanted: wanted.as_deref(),
+                existing: &existing,
+                refusal: refusal.as_ref(),
+            },
+            Mode::Inline(host) => Hosting::Inline {
+                syncer: task(host, uid, Role::Syncer),
+                proxier: task(host, uid, Role::Proxier),
+            },
+        };
+        let situation = Situation {
+            object,
+            rival: rival.as_deref(),
+            neighbours: &neighbours,
+            finding: &finding,
+            hosting: &hosting,
+            leftovers: &leftovers,
+            remains: &remains,
+            now: self.reconciler.clock.now(),
+        };
+        if let (Mode::Inline(host), true) = (&self.mode, self.reconciler.applier.leads()) {
+            match (bind::runs_inline(&situation), &object.parsed, self.prober.cluster(uid)) {
+                (true, Ok(binding), Some(phys)) => host.start(binding, &self.virt, &phys),
+                (false, ..) => host.stop(uid),
+                // The worker cluster has not answered since this process started.
+                _ => {}
+            }
+        }
+        bind::plan(&situation)
+    }
+
+    fn wanted(
+        &self,
+        object: &BindingObject,
+        finding: &Finding,
+        existing: &[Existing],
+    ) -> Result<Vec<Child>, TemplateFault> {
+        let (Mode::Deployed(templates), Ok(binding)) = (&self.mode, &object.parsed) else {
+            return Ok(Vec::new());
+        };
+        let nodes = match finding {
+            Finding::Good(worker) => Some(worker.nodes),
+            _ => None,
+        };
+        let now = existing.iter().find_map(|child| child.object.meta.annotations.get(SIZE_CLASS));
+        let size =
+            SizeClass::choose(object.meta.annotations.get(SIZE_CLASS), nodes, now.and_then(SizeClass::parse));
+        let wish = Wish { binding, size, owned: !object.meta.is_deleting() };
+        match &*templates.read() {
+            Ok(templates) => templates.render(&self.installation, &wish),
+            Err(fault) => Err(fault.clone()),
+        }
+    }
+
+    /// Writes the actions; what a server does not take is remembered, and said in the status at once.
+    async fn write_all(
+        &self,
+        key: &Key<Virtual>,
+        object: &BindingObject,
+        decision: &Decision,
+    ) -> Result<(), Verdict> {
+        let uid = &*object.meta.uid;
+        for action in &decision.actions {
+            let refused = match self.is_foreign(object, action).await {
+                Ok(true) => Some(format!(
+                    "{} {}/{} exists and is not this binding's: rename or delete it",
+                    action.kind.kind, action.namespace, action.name
+                )),
+                Ok(false) => {
+                    let outcome = self.reconciler.write(key, action).await;
+                    match &outcome {
+                        outcome if outcome.fulfils(action) => None,
+                        Outcome::Invalid(status) | Outcome::Forbidden(status) => Some(format!(
+                            "{} {}/{} is refused by the API server: {status}",
+                            action.kind.kind, action.namespace, action.name
+                        )),
+                        outcome => return Err(outcome.verdict()),
+                    }
+                }
+                Err(verdict) => return Err(verdict),
+            };
+            if let Some(message) = refused {
+                self.refusals.lock().insert(uid.to_owned(), Refusal { role: role_of(action), message });
+                let again = self.decide(object);
+                if let Some(status) = &again.status {
+                    self.reconciler.write(key, status).await;
+                }
+                for telling in again.events.iter().filter(|telling| telling.warning) {
+                    let subject = subject(&object.meta);
+                    self.recorder.tell(&subject, Severity::Warning, telling.reason, telling.message.as_str());
+                }
+                return Err(Verdict::Failed("refused"));
+            }
+        }
+        // What was refused before is taken now, or no longer wanted.
+        let recovered = self.refusals.lock().remove(uid).is_some();
+        if recovered {
+            self.reconciler.queue.add(key.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether an object that is to be made is there already, and someone else's. Stores do not show those.
+    async fn is_foreign(&self, object: &BindingObject, action: &Action) -> Result<bool, Verdict> {
+        let Verb::Patch { form: PatchForm::Apply { force: false, .. }, .. } = &action.verb else {
+            return Ok(false);
+        };
+        let key = Key::new(action.namespace.as_str(), action.name.as_str());
+        match self.virt.get(&action.kind, &key).await {
+            Ok(Some(found)) => {
+                let stamped = found.meta.labels.get(labels::BINDING_UID) == Some(&*object.meta.uid);
+                let owned = found.meta.owner_references.iter().any(|owner| *owner.uid == *object.meta.uid);
+                Ok(!stamped && !owned)
+            }
+            Ok(None) => Ok(false),
+            Err(_) => Err(Verdict::Failed("unreachable")),
+        }
+    }
+
+    fn forget_the_gone(&self) {
+        self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
+    }
+}
+
+fn task(host: &Host, uid: &str, role: Role) -> TaskState {
+    if host.has(role) {
+        host.state(uid, role)
+    } else {
+        TaskState::Starting(format!("this version of Kubeocean has no {role} to run"))
+    }
+}
+
+/// Whom an action serves; by its labels, since nothing else tells.
+fn role_of(action: &Action) -> Role {
+    let component = match &action.verb {
+        Verb::Patch { body, .. } => body["metadata"]["labels"][labels::COMPONENT].as_str(),
+        _ => None,
+    };
+    if component == Some(Role::Proxier.as_str()) { Role::Proxier } else { Role::Syncer }
+}
+
+fn subject(meta: &Meta) -> Subject {
+    Subject {
+        kind: kinds::BINDING,
+        namespace: String::new(),
+        name: meta.name.to_string(),
+        uid: meta.uid.to_string(),
+    }
+}

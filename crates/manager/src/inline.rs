@@ -1,0 +1,236 @@
+//! Syncers and proxiers as tasks of the manager's own process.
+//!
+//! Each is on its own: one that fails or panics is started again after a while, and nobody else notices. What it last died
+//! of, and when it is tried again, is part of its [`TaskState`], which the binding's conditions show.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::queue::Queue;
+use kubeocean_cluster::shutdown::BoxError;
+use kubeocean_model::bind::{Role, TaskState};
+use kubeocean_model::binding::Binding;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The first restart comes soon, since most causes are passing; the last are as far apart as a kubelet's.
+const FIRST_RESTART: Duration = Duration::from_secs(1);
+const SLOWEST_RESTART: Duration = Duration::from_secs(300);
+
+/// Who ran for so long failed anew, and not again.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+
+/// What a syncer or a proxier is to the manager.
+pub trait Workload: Send + Sync + 'static {
+    /// Works for one binding until told to stop. To return before that, with or without an error, is to fail.
+    fn run(&self, job: Job, stop: CancellationToken) -> BoxFuture<'static, Result<(), BoxError>>;
+}
+
+/// What a workload is given.
+#[derive(Clone)]
+pub struct Job {
+    /// For whom.
+    pub binding: Binding,
+    /// The computing cluster.
+    pub virt: Cluster<Virtual>,
+    /// The worker cluster. The connection beneath it is replaced when its credentials change.
+    pub phys: Cluster<Physical>,
+    /// Where it says how it is.
+    pub readiness: Readiness,
+}
+
+/// Where a workload says how it is.
+#[derive(Clone)]
+pub struct Readiness {
+    slot: (String, Role),
+    host: Arc<Shared>,
+}
+
+impl Readiness {
+    /// It does its work.
+    pub fn ready(&self) {
+        self.host.set(&self.slot, TaskState::Ready);
+    }
+
+    /// It does not yet, or not any more; in a few words.
+    pub fn not_ready(&self, why: impl Into<String>) {
+        self.host.set(&self.slot, TaskState::Starting(why.into()));
+    }
+}
+
+/// Runs the workloads of all bindings. Clones are the same.
+#[derive(Clone)]
+pub struct Host {
+    shared: Arc<Shared>,
+    workloads: Arc<BTreeMap<Role, Arc<dyn Workload>>>,
+    clock: Clock,
+}
+
+struct Shared {
+    slots: Mutex<BTreeMap<(String, Role), Slot>>,
+    orders: Mutex<Option<mpsc::UnboundedSender<Order>>>,
+    news: Queue<Key<Virtual>>,
+}
+
+struct Slot {
+    binding: Key<Virtual>,
+    state: TaskState,
+    stop: CancellationToken,
+}
+
+/// Starts one workload.
+struct Order {
+    slot: (String, Role),
+    job: Job,
+    stop: CancellationToken,
+}
+
+impl Host {
+    /// Runs nothing yet. Bindings whose workloads change are added to `news`.
+    pub fn new(
+        workloads: BTreeMap<Role, Arc<dyn Workload>>,
+        news: &Queue<Key<Virtual>>,
+        clock: &Clock,
+    ) -> Self {
+        let shared = Shared { slots: Mutex::default(), orders: Mutex::default(), news: news.clone() };
+        Self { shared: Arc::new(shared), workloads: Arc::new(workloads), clock: clock.clone() }
+    }
+
+    /// How a binding's workload is.
+    pub fn state(&self, uid: &str, role: Role) -> TaskState {
+        let known = self.shared.slots.lock().get(&(uid.to_owned(), role)).map(|slot| slot.state.clone());
+        known.unwrap_or_default()
+    }
+
+    /// Whether this program has a workload for a role.
+    pub fn has(&self, role: Role) -> bool {
+        self.workloads.contains_key(&role)
+    }
+
+    /// Makes the workloads of a binding run.
+    pub fn start(&self, binding: &Binding, virt: &Cluster<Virtual>, phys: &Cluster<Physical>) {
+        for role in self.workloads.keys() {
+            let slot = (binding.uid.clone(), *role);
+            let mut slots = self.shared.slots.lock();
+            if slots.contains_key(&slot) {
+                continue;
+            }
+            let stop = CancellationToken::new();
+            let readiness = Readiness { slot: slot.clone(), host: Arc::clone(&self.shared) };
+            let job = Job { binding: binding.clone(), virt: virt.clone(), phys: phys.clone(), readiness };
+            let order = Order { slot: slot.clone(), job, stop: stop.clone() };
+            // Without a runner, nobody leads, and nothing is to run.
+            if self.shared.orders.lock().as_ref().is_some_and(|orders| orders.send(order).is_ok()) {
+                let state = TaskState::Starting(format!("the {role} has just been started"));
+                slots.insert(slot, Slot { binding: Key::cluster_scoped(binding.name.as_str()), state, stop });
+            }
+        }
+    }
+
+    /// Makes the workloads of a binding end.
+    pub fn stop(&self, uid: &str) {
+        for ((owner, _), slot) in &*self.shared.slots.lock() {
+            if owner == uid {
+                slot.stop.cancel();
+            }
+        }
+    }
+
+    /// Runs what is ordered until told to stop; then ends everything.
+    pub async fn run(&self, stop: CancellationToken) {
+        let (sender, mut orders) = mpsc::unbounded_channel();
+        *self.shared.orders.lock() = Some(sender);
+        let mut tasks = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(order) = orders.recv() => {
+                    tasks.spawn(self.clone().keep_running(order));
+                }
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+        *self.shared.orders.lock() = None;
+        for slot in self.shared.slots.lock().values() {
+            slot.stop.cancel();
+        }
+        while tasks.join_next().await.is_some() {}
+        self.shared.slots.lock().clear();
+    }
+
+    /// One workload, started again and again until it is told to stop.
+    async fn keep_running(self, order: Order) {
+        let Order { slot, job, stop } = order;
+        let (mut restarts, mut delay) = (0_u32, FIRST_RESTART);
+        while !stop.is_cancelled() {
+            let started = Instant::now();
+            let Some(workload) = self.workloads.get(&slot.1).cloned() else { break };
+            // In a task of its own, so that its panic is its own.
+            let mut task = JoinSet::new();
+            let (this, until) = (job.clone(), stop.clone());
+            task.spawn(async move { workload.run(this, until).await });
+            let why = match task.join_next().await {
+                _ if stop.is_cancelled() => break,
+                Some(Ok(Err(error))) => error.to_string(),
+                Some(Err(error)) => panic_words(error),
+                Some(Ok(Ok(()))) | None => "it ended by itself".to_owned(),
+            };
+            if started.elapsed() > FORGIVEN_AFTER {
+                (restarts, delay) = (0, FIRST_RESTART);
+            }
+            tracing::warn!(binding = %job.binding.name, role = %slot.1, why, ?delay, "failed, and is started again");
+            let wait = SignedDuration::try_from(delay).unwrap_or_default();
+            let until = self.clock.now().checked_add(wait).unwrap_or(self.clock.now());
+            let until = jiff::Timestamp::from_second(until.as_second()).unwrap_or(until);
+            self.shared.set(&slot, TaskState::Waiting { why, restarts, until });
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(delay) => {}
+            }
+            restarts = restarts.saturating_add(1);
+            delay = (delay * 2).min(SLOWEST_RESTART);
+        }
+        self.shared.remove(&slot);
+    }
+}
+
+impl Shared {
+    fn set(&self, slot: &(String, Role), state: TaskState) {
+        let changed = self.slots.lock().get_mut(slot).and_then(|slot| {
+            (slot.state != state && !slot.stop.is_cancelled()).then(|| {
+                slot.state = state;
+                slot.binding.clone()
+            })
+        });
+        if let Some(binding) = changed {
+            self.news.add(binding);
+        }
+    }
+
+    fn remove(&self, slot: &(String, Role)) {
+        let removed = self.slots.lock().remove(slot);
+        if let Some(slot) = removed {
+            self.news.add(slot.binding);
+        }
+    }
+}
+
+fn panic_words(error: tokio::task::JoinError) -> String {
+    let Ok(payload) = error.try_into_panic() else { return "it was aborted".to_owned() };
+    let payload: &(dyn Any + Send) = &*payload;
+    let words = payload.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    let words = words.or_else(|| payload.downcast_ref::<String>().cloned());
+    format!("it panicked: {}", words.unwrap_or_default())
+}

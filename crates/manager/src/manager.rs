@@ -1,0 +1,245 @@
+//! The loops of a manager.
+//!
+//! What watches runs always; what writes, and what looks at worker clusters, runs while this process leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubeocean_cluster::apply::Applier;
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::events::{Recorder, Reporter};
+use kubeocean_cluster::leader::Leadership;
+use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
+use kubeocean_cluster::queue::{Queue, Retry, Verdict};
+use kubeocean_cluster::reconcile::{Plan, Reconciler};
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::{MANAGER, Role};
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::nameless;
+use kubeocean_model::sweep::{self, Fate};
+use tokio_util::sync::CancellationToken;
+
+use crate::bindings::{Bindings, CurrentTemplates, Mode};
+use crate::inline::{Host, Workload};
+use crate::observe;
+use crate::probe::{Connect, Prober};
+use crate::template::Installation;
+use crate::world::{Queues, Suspect, Watching, World};
+
+/// Bindings at a time: each waits for its own writes, mostly.
+const BINDINGS: usize = 16;
+
+/// Worker clusters at a time. Those that do not answer wait for half a minute each, and keep nobody else waiting as long as
+/// there are fewer of them than this.
+const PROBES: usize = 512;
+
+/// A worker cluster that failed is looked at again after a second, and at last every five minutes.
+const PROBE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// What a set of loops is made of.
+pub struct Parts {
+    /// The computing cluster.
+    pub virt: Cluster<Virtual>,
+    /// Makes connections to worker clusters.
+    pub connect: Connect,
+    /// What all bindings have in common.
+    pub installation: Installation,
+    /// How workers are run.
+    pub workers: Workers,
+    /// Whether this process writes.
+    pub leadership: Leadership,
+    /// What time it is.
+    pub clock: Clock,
+    /// Where things are counted.
+    pub metrics: Metrics,
+    /// For simulations: what delays are jittered by.
+    pub seed: Option<u64>,
+}
+
+/// How workers are run.
+pub enum Workers {
+    /// As Deployments.
+    Deployed(CurrentTemplates),
+    /// In this process.
+    Inline(BTreeMap<Role, Arc<dyn Workload>>),
+}
+
+/// The loops of a manager.
+pub struct Manager {
+    /// What it knows of V.
+    pub world: World,
+    /// What it knows of worker clusters.
+    pub prober: Prober,
+    bindings: Bindings,
+    /// What is to be looked at.
+    pub queues: Queues,
+    policies: Reconciler<Key<Virtual>>,
+    suspects: Reconciler<Suspect>,
+    host: Option<Host>,
+    _observations: Vec<Observation>,
+}
+
+/// What runs whether this process leads or not.
+pub struct Background {
+    /// Keeps the stores current.
+    pub watching: Vec<Watching>,
+    /// Sends Events.
+    pub reporter: Reporter<Virtual>,
+}
+
+impl Manager {
+    /// Everything, not running yet.
+    pub fn new(parts: Parts) -> Result<(Self, Background), MetricsError> {
+        let Parts { virt, connect, installation, workers, leadership, clock, metrics, seed } = parts;
+        let retry = |(first, most): (Duration, Duration)| {
+            let usual = Retry::default();
+            Retry { first, most, seed: seed.unwrap_or(usual.seed) }
+        };
+        let usual = (Retry::default().first, Retry::default().most);
+        let queues = Queues {
+            bindings: Queue::new("bindings", retry(usual), &metrics),
+            probes: Queue::new("probes", retry(PROBE_RETRY), &metrics),
+            policies: Queue::new("policies", retry(usual), &metrics),
+            suspects: Queue::new("suspects", retry(usual), &metrics),
+        };
+        let (world, watching) = World::watch(&virt, &installation.namespace, &queues);
+        let prober = Prober::new(&virt, &world, &queues, connect, &metrics, &installation.namespace, seed);
+        let applier = Applier::new(MANAGER).virtually(&virt).while_leading(&leadership);
+        let (recorder, reporter) = Recorder::new(MANAGER, applier.clone(), &clock, &metrics);
+        let (mode, host) = match workers {
+            Workers::Deployed(templates) => (Mode::Deployed(templates), None),
+            Workers::Inline(workloads) => {
+                let host = Host::new(workloads, &queues.bindings, &clock);
+                (Mode::Inline(host.clone()), Some(host))
+            }
+        };
+        let mut reconciler = Reconciler::new(queues.bindings.clone(), applier.clone(), &clock)
+            .following(kinds::BINDING, &world.bindings);
+        let mut suspects = Reconciler::new(queues.suspects.clone(), applier.clone(), &clock);
+        for (kind, store) in world.children.iter() {
+            reconciler = reconciler.following(kind.clone(), store);
+            suspects = suspects.following(kind.clone(), store);
+        }
+        for (kind, store) in world.leftovers.iter() {
+            reconciler = reconciler.following(kind.clone(), store);
+            suspects = suspects.following(kind.clone(), store);
+        }
+        let policies = Reconciler::new(queues.policies.clone(), applier, &clock)
+            .following(kinds::POLICY, &world.policies);
+        let observations = observe::bindings(&metrics, &world)?;
+        let bindings = Bindings {
+            world: world.clone(),
+            prober: prober.clone(),
+            mode,
+            installation: Arc::new(installation),
+            virt,
+            reconciler,
+            recorder,
+            refusals: Arc::default(),
+        };
+        let manager =
+            Self { world, prober, bindings, queues, policies, suspects, host, _observations: observations };
+        Ok((manager, Background { watching, reporter }))
+    }
+
+    /// Everything in one future, for who supervises nothing: never ends by itself.
+    pub async fn run(self, background: Background) {
+        let Background { watching, reporter } = background;
+        let watching = watching.into_iter().map(|(_, watching)| watching);
+        let stop = CancellationToken::new();
+        let lead = async {
+            self.world.synced().await;
+            tokio::join!(
+                self.lead_bindings(stop.clone()),
+                self.lead_probes(stop.clone()),
+                self.lead_policies(stop.clone()),
+                self.lead_sweep(stop.clone()),
+                self.lead_host(stop.clone()),
+            )
+        };
+        tokio::join!(futures::future::join_all(watching), reporter.run(), lead);
+    }
+
+    /// Plans for bindings while this process leads.
+    pub async fn lead_bindings(&self, stop: CancellationToken) {
+        self.world.synced().await;
+        for (key, _) in self.world.bindings.all() {
+            self.queues.bindings.reset(key);
+        }
+        let queue = &self.queues.bindings;
+        run_queue(queue, stop, BINDINGS, |key| async move { self.bindings.look(&key).await }).await;
+    }
+
+    /// Looks at worker clusters while this process leads.
+    pub async fn lead_probes(&self, stop: CancellationToken) {
+        self.world.synced().await;
+        for (key, _) in self.world.bindings.all() {
+            self.queues.probes.reset(key);
+        }
+        run_queue(&self.queues.probes, stop, PROBES, |key| async move { self.prober.look(&key).await }).await;
+    }
+
+    /// Judges policies while this process leads.
+    pub async fn lead_policies(&self, stop: CancellationToken) {
+        self.world.synced().await;
+        let plan = |key: &Key<Virtual>, now: Timestamp| {
+            let Some(policy) = self.world.policies.get(key) else { return Plan::rest() };
+            let is_bound = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
+            Plan::of(nameless::plan(&policy.0, is_bound, now).into_iter().collect())
+        };
+        self.policies.run_until(stop, BINDINGS, plan).await;
+    }
+
+    /// Sweeps while this process leads.
+    pub async fn lead_sweep(&self, stop: CancellationToken) {
+        self.world.synced().await;
+        for (kind, store) in self.world.leftovers.iter() {
+            for (key, _) in store.all() {
+                self.queues.suspects.add(Suspect { kind: kind.clone(), key });
+            }
+        }
+        for (kind, store) in self.world.children.iter() {
+            for (key, _) in store.all() {
+                self.queues.suspects.add(Suspect { kind: kind.clone(), key });
+            }
+        }
+        let plan = |suspect: &Suspect, now: Timestamp| {
+            let Some(found) = self.world.find(suspect) else { return Plan::rest() };
+            let lives = |uid: &str| self.world.by_uid(uid).is_some();
+            let named = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
+            match sweep::judge(&found, lives, named, now) {
+                Fate::Stays => Plan::rest(),
+                Fate::Young(due) => {
+                    Plan { again_at: due.checked_add(SignedDuration::from_secs(1)).ok(), ..Plan::rest() }
+                }
+                Fate::Goes(actions) => Plan::of(actions),
+            }
+        };
+        self.suspects.run_until(stop, BINDINGS, plan).await;
+    }
+
+    /// Runs inline workers while this process leads.
+    pub async fn lead_host(&self, stop: CancellationToken) {
+        match &self.host {
+            Some(host) => host.run(stop).await,
+            None => stop.cancelled().await,
+        }
+    }
+}
+
+/// Works on a queue until told to stop; what was begun is finished. Can be called again after that.
+async fn run_queue<F: Future<Output = Verdict>>(
+    queue: &Queue<Key<Virtual>>,
+    stop: CancellationToken,
+    at_a_time: usize,
+    look: impl Fn(Key<Virtual>) -> F,
+) {
+    let close = async {
+        stop.cancelled().await;
+        queue.close();
+    };
+    tokio::join!(queue.run(at_a_time, look), close);
+}

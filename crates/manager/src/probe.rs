@@ -1,0 +1,436 @@
+//! Looking at worker clusters, all the time.
+//!
+//! One look per binding: is its Secret there, can the kubeconfig be used, does the server answer, is it the one that was
+//! bound, may we do what we need? What it found is kept as a [`Finding`], and the binding is planned again when that
+//! changes. A good worker cluster is looked at every few seconds with one small question, and wholly every few minutes.
+//!
+//! A kubeconfig that is no good replaces nothing: the last good connection stays.
+//!
+//! Deliberately absent: what a finding means for the binding.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use kubeocean_api::keys::annotations::FORCE_UNBIND;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
+use kubeocean_api::keys::labels::BINDING_UID;
+use kubeocean_api::keys::names::KUBECONFIG_KEY;
+use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::credentials::{CredentialError, Credentials};
+use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_model::action::{Kind, kinds};
+use kubeocean_model::bind::{BindingObject, Finding, Remains, Worker, check_identity};
+use kubeocean_model::binding::Binding;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::rights::{WorkerWishes, in_worker};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::world::{Queues, World};
+
+/// How soon people hear of a lost worker cluster, at one question each: 200 of them cost 20 small reads a second, spread
+/// over 200 servers.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A Secret that cannot be watched is read so often: a change has to be noticed within five seconds.
+const READ_EVERY: Duration = Duration::from_secs(4);
+
+/// Rights and the number of nodes seldom change; asking for all of them is some sixty questions.
+const ASK_ALL_EVERY: Duration = Duration::from_secs(300);
+
+/// A first failure may be a lost packet or a restart. It is told when it happens again.
+const TELL_AFTER: u32 = 2;
+
+/// How soon it is looked at again after a first failure.
+const AGAIN_SOON: Duration = Duration::from_secs(2);
+
+/// Longest time to a first answer.
+const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+
+/// Questions at a time: sixty rights in some ten round trips.
+const QUESTIONS: usize = 6;
+
+/// Where a kubeconfig leads.
+pub struct Route {
+    /// The connection, not dialled yet.
+    pub client: kube::Client,
+    /// The address, for people.
+    pub server: String,
+}
+
+/// Makes a connection of a kubeconfig.
+pub type Connect = Arc<dyn Fn(Vec<u8>) -> BoxFuture<'static, Result<Route, CredentialError>> + Send + Sync>;
+
+/// As kubeconfigs are used outside of simulations.
+pub fn connect() -> Connect {
+    Arc::new(|kubeconfig| {
+        Box::pin(async move {
+            let credentials = Credentials::from_kubeconfig(&kubeconfig).await?;
+            let server = credentials.server();
+            Ok(Route { client: credentials.client()?, server })
+        })
+    })
+}
+
+/// Looks at the worker clusters of all bindings. Clones are the same.
+#[derive(Clone)]
+pub struct Prober {
+    virt: Cluster<Virtual>,
+    world: World,
+    queues: Queues,
+    connect: Connect,
+    metrics: Metrics,
+    seed: Option<u64>,
+    namespace: String,
+    lines: Arc<Mutex<BTreeMap<String, Line>>>,
+}
+
+/// What is known of one worker cluster.
+#[derive(Clone)]
+struct Line {
+    name: String,
+    finding: Finding,
+    remains: Remains,
+    /// The connection, as good as it ever was.
+    cluster: Option<Cluster<Physical>>,
+    server: String,
+    /// The version of the Secret that the connection was made of.
+    made_of: String,
+    asked_all: Option<Instant>,
+    failures: u32,
+}
+
+impl Prober {
+    /// Knows nothing yet. `seed`: for simulations.
+    pub fn new(
+        virt: &Cluster<Virtual>,
+        world: &World,
+        queues: &Queues,
+        connect: Connect,
+        metrics: &Metrics,
+        namespace: &str,
+        seed: Option<u64>,
+    ) -> Self {
+        Self {
+            virt: virt.clone(),
+            world: world.clone(),
+            queues: queues.clone(),
+            connect,
+            metrics: metrics.clone(),
+            seed,
+            namespace: namespace.to_owned(),
+            lines: Arc::default(),
+        }
+    }
+
+    /// What is known of a binding's worker cluster.
+    pub fn finding(&self, uid: &str) -> Finding {
+        self.lines.lock().get(uid).map_or(Finding::NotYet, |line| line.finding.clone())
+    }
+
+    /// What there is of a binding in its worker cluster, where that was asked for.
+    pub fn remains(&self, uid: &str) -> Remains {
+        self.lines.lock().get(uid).map_or(Remains::NotAsked, |line| line.remains.clone())
+    }
+
+    /// The last good connection.
+    pub fn cluster(&self, uid: &str) -> Option<Cluster<Physical>> {
+        self.lines.lock().get(uid)?.cluster.clone()
+    }
+
+    /// One look at the worker cluster of a binding.
+    pub async fn look(&self, key: &Key<Virtual>) -> Verdict {
+        let Some(seen) = self.world.bindings.get(key) else {
+            self.forget(key);
+            return Verdict::Done;
+        };
+        let object = &seen.0;
+        let Ok(binding) = &object.parsed else { return Verdict::Done };
+        if self.world.rival(object).is_some() {
+            return Verdict::Done;
+        }
+        let uid = object.meta.uid.to_string();
+        let mut line = self.lines.lock().get(&uid).cloned().unwrap_or_else(|| Line::of(&binding.name));
+        let verdict = self.examine(object, binding, &mut line).await;
+        if line.remains == Remains::NotAsked && has_to_be_left(object) {
+            line.remains = self.count_remains(binding, &line).await;
+        }
+        let changed = {
+            let mut lines = self.lines.lock();
+            let before = lines.get(&uid).map(|line| (line.finding.clone(), line.remains.clone()));
+            let changed = before != Some((line.finding.clone(), line.remains.clone()));
+            lines.insert(uid, line);
+            changed
+        };
+        if changed {
+            self.queues.bindings.reset(key.clone());
+        }
+        verdict
+    }
+
+    /// Those of bindings that are gone.
+    fn forget(&self, key: &Key<Virtual>) {
+        let mut lines = self.lines.lock();
+        lines.retain(|uid, line| *line.name != *key.name || self.world.by_uid(uid).is_some());
+        self.metrics.cluster().forget_cluster(&key.name);
+    }
+
+    async fn examine(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
+        let secret = Key::new(binding.secret_namespace.as_str(), binding.secret_name.as_str());
+        let watched = binding.secret_namespace == self.namespace;
+        if watched && line.cluster.is_some() {
+            let version = self.world.secrets.get(&secret).map(|seen| seen.resource_version.to_string());
+            if version.as_deref() == Some(&line.made_of) {
+                return self.look_again(object, binding, line, LOOK_EVERY).await;
+            }
+        }
+        let found = match self.virt.get(&kinds::SECRET, &secret).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return line.fail(Finding::NoSecret, "no-secret"),
+            Err(CallError::Refused(status)) if status.code == 403 => {
+                return line.fail(Finding::SecretForbidden(status.message.clone()), "secret-forbidden");
+            }
+            // V is in trouble, not the worker cluster: what is known stays.
+            Err(_) => return Verdict::Failed("virtual-unreachable"),
+        };
+        if line.cluster.is_some() && *found.meta.resource_version == *line.made_of {
+            let every = if watched { LOOK_EVERY } else { READ_EVERY };
+            return self.look_again(object, binding, line, every).await;
+        }
+        let Some(kubeconfig) = kubeconfig(&found) else {
+            return line.fail(Finding::NoKubeconfigKey, "no-kubeconfig-key");
+        };
+        let route = match (self.connect)(kubeconfig).await {
+            Ok(route) => route,
+            Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
+        };
+        let candidate = self.cluster_over(binding, route.client.clone());
+        let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&candidate, &route.server, binding)).await;
+        let finding = asked.unwrap_or_else(|_| Finding::Unreachable {
+            server: route.server.clone(),
+            cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
+        });
+        let good = match &finding {
+            Finding::Good(worker) => {
+                check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok()
+            }
+            _ => false,
+        };
+        if !good {
+            let word = word(&finding);
+            // It is tried again with the same Secret: the server may come, or the rights.
+            return line.fail(finding, word);
+        }
+        match &line.cluster {
+            Some(cluster) => cluster.replace_over(route.client),
+            None => line.cluster = Some(candidate),
+        }
+        line.server = route.server;
+        line.made_of = found.meta.resource_version.to_string();
+        line.found(finding);
+        Verdict::Again(if watched { LOOK_EVERY } else { READ_EVERY })
+    }
+
+    /// A look over the connection that there is.
+    async fn look_again(
+        &self,
+        object: &BindingObject,
+        binding: &Binding,
+        line: &mut Line,
+        every: Duration,
+    ) -> Verdict {
+        let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
+        let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
+        let finding = if all {
+            ask_all(&cluster, &line.server, binding).await
+        } else {
+            match (identity(&cluster, &line.server, binding).await, &line.finding) {
+                (Ok(uid), Finding::Good(worker)) => Finding::Good(Worker { uid, ..worker.clone() }),
+                (Ok(_), known) => known.clone(),
+                (Err(finding), _) => finding,
+            }
+        };
+        let lost = matches!(finding, Finding::Unreachable { .. }) && matches!(line.finding, Finding::Good(_));
+        line.failures = if matches!(finding, Finding::Unreachable { .. }) { line.failures + 1 } else { 0 };
+        if lost && line.failures < TELL_AFTER {
+            return Verdict::Again(AGAIN_SOON);
+        }
+        if let Finding::Good(worker) = &finding {
+            let swapped = check_identity(object.bound_to(), object.accepted(), &worker.uid).is_err();
+            if all && !swapped {
+                line.asked_all = Some(Instant::now());
+            }
+            line.finding = finding;
+            return Verdict::Again(every);
+        }
+        let word = word(&finding);
+        line.finding = finding;
+        line.asked_all = None;
+        Verdict::Failed(word)
+    }
+
+    fn cluster_over(&self, binding: &Binding, client: kube::Client) -> Cluster<Physical> {
+        let mut settings = Settings::new(binding.name.as_str(), "kubeocean-manager", &self.metrics);
+        settings.deadline = LOOK_EVERY;
+        if let Some(seed) = self.seed {
+            settings.seed = seed;
+        }
+        Cluster::over(client, settings)
+    }
+
+    async fn count_remains(&self, binding: &Binding, line: &Line) -> Remains {
+        let Some(cluster) = &line.cluster else {
+            let cause = line
+                .finding
+                .trouble(binding)
+                .map_or("it was never connected".to_owned(), |trouble| trouble.message);
+            return Remains::Unknown(cause);
+        };
+        let mut counts = Vec::new();
+        let kinds: [Kind; 5] = [kinds::POD, kinds::CONFIG_MAP, kinds::SECRET, kinds::CLAIM, kinds::SERVICE];
+        for kind in kinds {
+            let labels = format!("{BINDING_UID}={}", binding.uid);
+            let counted = cluster.list(&kind, Some(&binding.mount_namespace), Some(&labels)).await;
+            match counted {
+                Ok(objects) => counts.push((kind.plural.to_string(), objects.len())),
+                Err(error) => return Remains::Unknown(error.to_string()),
+            }
+        }
+        Remains::Counted(counts)
+    }
+}
+
+impl Line {
+    fn of(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            finding: Finding::NotYet,
+            remains: Remains::NotAsked,
+            cluster: None,
+            server: String::new(),
+            made_of: String::new(),
+            asked_all: None,
+            failures: 0,
+        }
+    }
+
+    fn found(&mut self, finding: Finding) {
+        self.finding = finding;
+        self.failures = 0;
+        self.asked_all = Some(Instant::now());
+    }
+
+    fn fail(&mut self, finding: Finding, word: &'static str) -> Verdict {
+        self.finding = finding;
+        Verdict::Failed(word)
+    }
+}
+
+/// Whether what is in the worker cluster will stay there.
+fn has_to_be_left(object: &BindingObject) -> bool {
+    object.meta.is_deleting()
+        && object.meta.annotations.get(FORCE_UNBIND).is_some()
+        && object.has_finalizer(CLUSTER_BINDING_SYNCER)
+}
+
+fn kubeconfig(secret: &kubeocean_model::object::Object) -> Option<Vec<u8>> {
+    let encoded = secret.text("data", &[KUBECONFIG_KEY])?;
+    decode(&encoded).filter(|bytes| !bytes.is_empty())
+}
+
+/// Base64 as API servers write it.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
+/// Everything that has to be true of a worker cluster.
+async fn ask_all(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
+    let uid = match identity(cluster, server, binding).await {
+        Ok(uid) => uid,
+        Err(finding) => return finding,
+    };
+    let asked = async {
+        let review =
+            json!({"apiVersion": kinds::SELF_REVIEW.api_version(), "kind": &*kinds::SELF_REVIEW.kind});
+        let answer = cluster.review(&kinds::SELF_REVIEW, &review).await?;
+        let user = answer["status"]["userInfo"]["username"]
+            .as_str()
+            .unwrap_or("the identity of the kubeconfig")
+            .to_owned();
+        let policies = cluster.serves(&kinds::POLICY).await?;
+        let missing = missing(cluster, binding, policies).await?;
+        if !missing.is_empty() {
+            return Ok(Finding::Denied { user, missing });
+        }
+        let nodes = cluster.how_many(&kinds::NODE).await?;
+        Ok(Finding::Good(Worker { uid, user, nodes }))
+    };
+    asked.await.unwrap_or_else(|error| trouble(&error, server))
+}
+
+/// The rights that we do not have.
+async fn missing(
+    cluster: &Cluster<Physical>,
+    binding: &Binding,
+    policies: bool,
+) -> Result<Vec<String>, CallError> {
+    let rights = in_worker(&WorkerWishes { storage: false, policies });
+    let questions = rights.iter().flat_map(|right| right.questions(&binding.mount_namespace));
+    let asked: Vec<BoxFuture<'static, Result<Option<String>, CallError>>> = questions
+        .map(|question| {
+            let cluster = cluster.clone();
+            async move {
+                let answer: Value = cluster.review(&kinds::ACCESS_REVIEW, &question.review()).await?;
+                Ok((answer["status"]["allowed"] != true).then(|| question.to_string()))
+            }
+            .boxed()
+        })
+        .collect();
+    let answers: Vec<Option<String>> = futures::stream::iter(asked).buffered(QUESTIONS).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// The uid of the mount namespace.
+async fn identity(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Result<String, Finding> {
+    match cluster.get(&kinds::NAMESPACE, &Key::cluster_scoped(binding.mount_namespace.as_str())).await {
+        Ok(Some(namespace)) => Ok(namespace.meta.uid.to_string()),
+        Ok(None) => Err(Finding::MountNamespaceMissing),
+        Err(CallError::Refused(status)) if status.code == 403 => Err(Finding::Denied {
+            user: "the identity of the kubeconfig".to_owned(),
+            missing: vec![format!("get namespaces {}", binding.mount_namespace)],
+        }),
+        Err(error) => Err(trouble(&error, server)),
+    }
+}
+
+fn trouble(error: &CallError, server: &str) -> Finding {
+    let server = server.to_owned();
+    match error {
+        CallError::Refused(status) if status.code == 401 => {
+            Finding::Unauthorized { server, message: status.message.clone() }
+        }
+        error => Finding::Unreachable { server, cause: error.to_string() },
+    }
+}
+
+fn word(finding: &Finding) -> &'static str {
+    match finding {
+        Finding::NotYet => "not-yet",
+        Finding::NoSecret => "no-secret",
+        Finding::SecretForbidden(_) => "secret-forbidden",
+        Finding::NoKubeconfigKey => "no-kubeconfig-key",
+        Finding::BadKubeconfig(_) => "bad-kubeconfig",
+        Finding::Unreachable { .. } => "worker-unreachable",
+        Finding::Unauthorized { .. } => "worker-unauthorized",
+        Finding::MountNamespaceMissing => "mount-namespace-missing",
+        Finding::Denied { .. } => "worker-denied",
+        Finding::Good(_) => "worker-changed",
+    }
+}

@@ -1,0 +1,273 @@
+//! The manager as a process.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_api::keys::names::KUBE_SYSTEM;
+use kubeocean_cluster::admin::{Admin, AdminError};
+use kubeocean_cluster::apply::Applier;
+use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::credentials::{CredentialError, Credentials};
+use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::leader::{Election, ElectionError, Elector, Leadership};
+use kubeocean_cluster::metrics::{Metrics, MetricsError};
+use kubeocean_cluster::process;
+use kubeocean_cluster::shutdown::{Supervisor, SupervisorError};
+use kubeocean_cluster::telemetry::{Environment, Telemetry, TelemetryError};
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::{MANAGER, Role, TemplateFault};
+use kubeocean_model::key::{Key, Virtual};
+use parking_lot::RwLock;
+
+use crate::args::{ElectionArgs, ManagerArgs, WorkerMode};
+use crate::bindings::CurrentTemplates;
+use crate::inline::Workload;
+use crate::manager::{Background, Manager, Parts, Workers};
+use crate::probe::connect;
+use crate::template::{Installation, SourceError, Templates};
+
+/// How soon templates that changed on disk are noticed. A kubelet takes a minute to bring them there.
+const READ_TEMPLATES_EVERY: Duration = Duration::from_secs(5);
+
+/// Why the manager does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// Logs or traces.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// Who we are.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    /// Durations.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+    /// Ports.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// Two metrics of one name.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A loop.
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+    /// The computing cluster.
+    #[error(
+        "the computing cluster does not say who it is (namespace {KUBE_SYSTEM}): {0}; check --kubeconfig and the manager's rights"
+    )]
+    WhoIsIt(CallError),
+    /// No such namespace.
+    #[error("the computing cluster has no namespace {KUBE_SYSTEM}: is it a Kubernetes cluster?")]
+    Nameless,
+}
+
+/// The templates of these directories, read now; and a loop that reads them again when they change.
+pub fn follow_templates(
+    syncer: Option<PathBuf>,
+    proxier: Option<PathBuf>,
+) -> (CurrentTemplates, impl Fn() -> bool + Send + Sync + 'static) {
+    let read = move || {
+        Templates::load(syncer.as_deref(), proxier.as_deref())
+            .map_err(|(role, error): (Role, SourceError)| TemplateFault { role, message: error.to_string() })
+    };
+    let current: CurrentTemplates = Arc::new(RwLock::new(read()));
+    let shown = Arc::clone(&current);
+    let look = move || {
+        let now = read();
+        let changed = *shown.read() != now;
+        if changed {
+            *shown.write() = now;
+        }
+        changed
+    };
+    (current, look)
+}
+
+/// The uid that stands for the computing cluster.
+pub async fn virtual_cluster_uid(virt: &Cluster<Virtual>) -> Result<String, ManagerError> {
+    let key = Key::cluster_scoped(KUBE_SYSTEM);
+    let found = virt.get(&kinds::NAMESPACE, &key).await.map_err(ManagerError::WhoIsIt)?;
+    found.map(|namespace| namespace.meta.uid.to_string()).ok_or(ManagerError::Nameless)
+}
+
+/// Runs a manager until it is told to stop by a signal.
+pub async fn run(
+    args: ManagerArgs,
+    workloads: BTreeMap<Role, Arc<dyn Workload>>,
+) -> Result<(), ManagerError> {
+    let ManagerArgs {
+        worker_mode,
+        worker_image,
+        kubeconfig,
+        namespace,
+        cluster_domain,
+        syncer_template_dir,
+        proxier_template_dir,
+        election,
+        kube_client_qps,
+        kube_client_burst,
+        webhook_bind_address: _,
+        admin: addresses,
+        log,
+    } = args;
+    let environment = Environment::of_process();
+    let telemetry = Telemetry::init(MANAGER, &log, &environment)?;
+    let metrics = Metrics::new("manager");
+    process::export(&metrics)?;
+    let admin = Admin::new(metrics.clone(), telemetry.log());
+    let server = admin.bind(&addresses).await?;
+    let clock = Clock::system();
+
+    let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
+    let mut settings = Settings::new("virtual", MANAGER, &metrics);
+    settings.calls_at_a_time = usize::try_from(kube_client_burst).unwrap_or(usize::MAX).max(1);
+    settings.calls_per_second = (kube_client_qps > 0.0).then_some(kube_client_qps);
+    tracing::info!(server = credentials.server(), namespace, mode = ?worker_mode, "starting");
+    let virt = Cluster::<Virtual>::connect(credentials, settings)?;
+    let installation = Installation {
+        namespace: namespace.clone(),
+        virtual_cluster_uid: virtual_cluster_uid(&virt).await?,
+        image: worker_image,
+        cluster_domain,
+    };
+    let (elector, leadership) = elect(&election, &namespace, &environment, &virt, &clock)?;
+    let (templates, read_templates) = follow_templates(syncer_template_dir, proxier_template_dir);
+    let workers = match worker_mode {
+        WorkerMode::Deployment => Workers::Deployed(templates),
+        WorkerMode::Inline => Workers::Inline(workloads),
+    };
+    let (manager, background) = Manager::new(Parts {
+        virt: virt.clone(),
+        connect: connect(),
+        installation,
+        workers,
+        leadership: leadership.clone(),
+        clock,
+        metrics,
+        seed: None,
+    })?;
+    tell_readiness(&admin, &manager);
+    let Background { watching, reporter } = background;
+    let manager = Arc::new(manager);
+
+    let mut supervisor = Supervisor::new(&admin.health)
+        .leadership(leadership.changes())
+        .always("admin", move |stop| server.serve(stop));
+    if let Some(elector) = elector {
+        supervisor = supervisor.always("election", move |stop| elector.run(stop));
+    }
+    for (name, watching) in watching {
+        supervisor = supervisor.always(&name, move |stop| async move {
+            stop.run_until_cancelled_owned(watching).await;
+        });
+    }
+    supervisor = supervisor.always("events", move |stop| reporter.run_until(stop));
+    let (on_templates, queue) = (Arc::clone(&manager), manager.queues.bindings.clone());
+    supervisor = supervisor.always("templates", move |stop| async move {
+        while stop.run_until_cancelled(tokio::time::sleep(READ_TEMPLATES_EVERY)).await.is_some() {
+            if read_templates() {
+                tracing::info!("the templates have changed");
+                for (key, _) in on_templates.world.bindings.all() {
+                    queue.reset(key);
+                }
+            }
+        }
+    });
+    let ended =
+        leading(supervisor, &manager).after("traces", move || telemetry.shutdown()).until_signal().await;
+    if let Err(error) = &ended {
+        tracing::error!(error = error as &dyn Error, "stopped");
+    }
+    Ok(ended?)
+}
+
+/// The elector, if there is an election, and who leads.
+fn elect(
+    args: &ElectionArgs,
+    namespace: &str,
+    environment: &Environment,
+    virt: &Cluster<Virtual>,
+    clock: &Clock,
+) -> Result<(Option<Elector<Virtual>>, Leadership), ElectionError> {
+    if !args.leader_elect {
+        return Ok((None, Leadership::always()));
+    }
+    let identity = environment.get("POD_NAME").or_else(|| environment.get("HOSTNAME")).unwrap_or(MANAGER);
+    let election = Election {
+        lease_duration: args.leader_election_lease_duration,
+        renew_deadline: args.leader_election_renew_deadline,
+        retry_period: args.leader_election_retry_period,
+        ..Election::new(
+            args.leader_election_namespace.as_deref().unwrap_or(namespace),
+            args.leader_election_id.as_str(),
+            Election::unique(identity),
+        )
+    };
+    let applier = Applier::new(MANAGER).virtually(virt);
+    let (elector, leadership) = Elector::new(virt, applier, election, clock)?;
+    Ok((Some(elector), leadership))
+}
+
+/// `/readyz`: the stores are complete, and can be kept so; `/debug/state`: how full everything is.
+fn tell_readiness(admin: &Admin, manager: &Manager) {
+    for (name, progress) in manager.world.progress() {
+        admin.ready.check(&name, move || match (progress.is_synced(), progress.trouble()) {
+            (true, None) => Ok(()),
+            (true, Some(error)) => Err(format!("cannot be watched: {error}")),
+            (false, error) => {
+                Err(error.map_or("not listed yet".to_owned(), |error| format!("not listed yet: {error}")))
+            }
+        });
+    }
+    let queues = manager.queues.clone();
+    admin.state("queues", move || {
+        serde_json::json!({
+            "bindings": format!("{:?}", queues.bindings.sizes()),
+            "probes": format!("{:?}", queues.probes.sizes()),
+            "policies": format!("{:?}", queues.policies.sizes()),
+            "suspects": format!("{:?}", queues.suspects.sizes()),
+        })
+    });
+    let world = manager.world.clone();
+    admin.state("stores", move || {
+        let mut sizes = serde_json::Map::new();
+        sizes.insert("clusterbindings".to_owned(), world.bindings.len().into());
+        sizes.insert("resourceleasingpolicies".to_owned(), world.policies.len().into());
+        sizes.insert("secrets".to_owned(), world.secrets.len().into());
+        for (kind, store) in world.children.iter() {
+            sizes.insert(kind.plural.to_string(), store.len().into());
+        }
+        for (kind, store) in world.leftovers.iter() {
+            sizes.insert(kind.plural.to_string(), store.len().into());
+        }
+        sizes.into()
+    });
+}
+
+/// What runs while this process leads.
+fn leading(supervisor: Supervisor, manager: &Arc<Manager>) -> Supervisor {
+    macro_rules! leading {
+        ($supervisor:expr, $($name:literal => $method:ident),+ $(,)?) => {{
+            let supervisor = $supervisor;
+            $(
+                let manager_of_it = Arc::clone(manager);
+                let supervisor = supervisor.leading($name, move |stop| {
+                    let manager = Arc::clone(&manager_of_it);
+                    async move { manager.$method(stop).await }
+                });
+            )+
+            supervisor
+        }};
+    }
+    leading!(
+        supervisor,
+        "inline workers" => lead_host,
+        "bindings" => lead_bindings,
+        "probes" => lead_probes,
+        "policies" => lead_policies,
+        "sweep" => lead_sweep,
+    )
+}
