@@ -1,5 +1,6 @@
 //! The command line, and who answers it.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -20,6 +21,8 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBE
 pub(crate) enum Command {
     /// Print the custom resource definitions, as `kubectl apply -f -` takes them
     Crds(crds::Args),
+    /// Bring worker clusters in: runs in the computing cluster, one at a time leads
+    Manager(Box<kubeocean_manager::args::ManagerArgs>),
     /// Run real Kubernetes clusters on this machine, without containers around them
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -47,6 +50,9 @@ pub(crate) enum Output {
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Crds(args) => crds::run(&args),
+        Command::Manager(args) => {
+            Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
+        }
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Completions { shell } => {
@@ -55,6 +61,11 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             Ok(std::io::stdout().write_all(&script)?)
         }
     }
+}
+
+/// For components that serve many at once.
+fn workers() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -263,23 +263,22 @@ fn said_before(situation: &Situation<'_>) -> Value {
     before.into()
 }
 
-/// What a person should hear of: a condition that has become another, with its reason.
+/// What a person should hear of: a condition that has become another, or fails for another reason. What only takes its
+/// time is not worth a word each time.
 fn news(known: &[Condition], verdict: &Verdict) -> Vec<Telling> {
-    let changed = verdict.said.iter().filter(|said| {
-        let before = find(known, said.about);
-        let same = |known: &Condition| {
+    let mut news: Vec<Telling> = Vec::new();
+    for said in &verdict.said {
+        let patient =
+            matches!(said.reason, Reason::SyncerCreated | Reason::ProxierCreated | Reason::Deleting);
+        let fails = said.holds == Some(false) && !patient;
+        let is_known = find(known, said.about).is_some_and(|known| {
             known.status == holds(said)
                 && known.reason == said.reason.as_str()
-                && (said.holds == Some(true) || known.message == cut(&said.message))
-        };
-        said.reason != Reason::Initializing && !before.is_some_and(same)
-    });
-    let mut news: Vec<Telling> = Vec::new();
-    for said in changed {
-        let quiet = matches!(said.reason, Reason::SyncerCreated | Reason::ProxierCreated | Reason::Deleting);
-        let telling = telling(said.holds == Some(false) && !quiet, said.reason, said.message.clone());
-        if !news.contains(&telling) {
-            news.push(telling);
+                && (!fails || known.message == cut(&said.message))
+        });
+        let told = news.iter().any(|telling| telling.reason == said.reason.as_str());
+        if said.reason != Reason::Initializing && !is_known && !told {
+            news.push(telling(fails, said.reason, said.message.clone()));
         }
     }
     news
