@@ -169,12 +169,14 @@ impl Bindings {
     ) -> Result<(), Verdict> {
         let uid = &*object.meta.uid;
         for action in &decision.actions {
-            let refused = match self.is_foreign(object, action).await {
-                Ok(true) => Some(format!(
+            let refused = match self.whose_name(object, action).await {
+                // An earlier attempt, whose answer was lost. The store will show it.
+                Ok(Name::Ours) => None,
+                Ok(Name::Taken) => Some(format!(
                     "{} {}/{} exists and is not this binding's: rename or delete it",
                     action.kind.kind, action.namespace, action.name
                 )),
-                Ok(false) => {
+                Ok(Name::Free) => {
                     let outcome = self.reconciler.write(key, action).await;
                     match &outcome {
                         outcome if outcome.fulfils(action) => None,
@@ -208,19 +210,19 @@ impl Bindings {
         Ok(())
     }
 
-    /// Whether an object that is to be made is there already, and someone else's. Stores do not show those.
-    async fn is_foreign(&self, object: &BindingObject, action: &Action) -> Result<bool, Verdict> {
+    /// Whether an object that is to be made is there already. Stores do not show other people's.
+    async fn whose_name(&self, object: &BindingObject, action: &Action) -> Result<Name, Verdict> {
         let Verb::Patch { form: PatchForm::Apply { force: false, .. }, .. } = &action.verb else {
-            return Ok(false);
+            return Ok(Name::Free);
         };
         let key = Key::new(action.namespace.as_str(), action.name.as_str());
         match self.virt.get(&action.kind, &key).await {
             Ok(Some(found)) => {
                 let stamped = found.meta.labels.get(labels::BINDING_UID) == Some(&*object.meta.uid);
                 let owned = found.meta.owner_references.iter().any(|owner| *owner.uid == *object.meta.uid);
-                Ok(!stamped && !owned)
+                Ok(if stamped || owned { Name::Ours } else { Name::Taken })
             }
-            Ok(None) => Ok(false),
+            Ok(None) => Ok(Name::Free),
             Err(_) => Err(Verdict::Failed("unreachable")),
         }
     }
@@ -228,6 +230,13 @@ impl Bindings {
     fn forget_the_gone(&self) {
         self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
     }
+}
+
+/// Whose a name is.
+enum Name {
+    Free,
+    Ours,
+    Taken,
 }
 
 fn task(host: &Host, uid: &str, role: Role) -> TaskState {

@@ -77,7 +77,8 @@ impl Child {
                 } else {
                     "the wish has changed"
                 };
-                Action::new(self.kind.clone(), &key, verb, why).if_uid(&*existing.object.meta.uid)
+                let Meta { uid, resource_version, .. } = &existing.object.meta;
+                Action::new(self.kind.clone(), &key, verb, why).if_uid(&**uid).if_version(&**resource_version)
             }
         }
     }
