@@ -31,8 +31,8 @@ pub(crate) const ONE_EACH: &str = "never two Deployments of one role";
 pub(crate) const SYNCER_LIVES: &str = "a syncer is not taken away before its work is done";
 pub(crate) const CONFIRMED: &str = "a binding goes after its Deployments";
 
-pub(crate) const REST_WITHIN: Duration = Duration::from_secs(20 * 60);
-const REST_AFTER_RESTORE: Duration = Duration::from_secs(50 * 60);
+pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10 * 60);
+const REST_AFTER_RESTORE: Duration = Duration::from_secs(45 * 60);
 
 /// Sixteen watches are renewed each minute or two; each of three worker clusters is asked every ten seconds, and wholly,
 /// some ninety questions, every five minutes.
@@ -88,7 +88,7 @@ impl Scene {
             workers,
             restored: Arc::default(),
         };
-        for (name, content) in [("s1", "p1"), ("s2", "p2")] {
+        for (name, content) in [("s1", "p1"), ("s2", "p2"), ("s3", "p1")] {
             scene.write_secret(name, content);
         }
         scene.rules();
@@ -160,7 +160,7 @@ impl Scene {
                 image: "kubeocean:test".to_owned(),
                 cluster_domain: "cluster.local".to_owned(),
             },
-            workers: Workers::Deployed(Arc::new(RwLock::new(Ok(Templates::built_in())))),
+            workers: Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in()))))),
             leadership: Leadership::always(),
             clock: self.clock.clone(),
             metrics,
@@ -325,7 +325,7 @@ impl Scene {
         let oracle = &self.world.oracle;
         if oracle.rest(within, || self.at_rest()).await {
             tokio::time::sleep(within).await;
-            let time = Duration::from_secs(600);
+            let time = Duration::from_secs(300);
             oracle.stays_at_rest(time, &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
         }
     }

@@ -42,7 +42,7 @@ fn user(scene: &Scene, draw: u64) {
     match draw >> 4 & 15 {
         0 => scene.unbind(name, false),
         1 => scene.unbind(name, true),
-        2 => scene.bind("w3", "c1", "s1"),
+        2 => scene.bind("w3", "c1", "s3"),
         3 => scene.unbind("w3", false),
         4 => scene.write_secret(secret, &format!("p{} rotated {}", n + 1, draw >> 32)),
         5 => scene.write_secret(secret, "nonsense"),
@@ -129,7 +129,7 @@ async fn story(world: World, crash: Crash) -> Scene {
         scene.bind("w2", "c2", "s2");
         rest().await;
         scene.patch_binding("w1", json!({"spec": {"serviceNamespaces": ["web"]}}));
-        scene.bind("w3", "c1", "s1");
+        scene.bind("w3", "c1", "s3");
         rest().await;
         scene.write_secret("s1", "p1 with another token");
         scene.patch_binding("w2", json!({"metadata": {"annotations": {annotations::SIZE_CLASS: "large"}}}));
