@@ -9,6 +9,7 @@ pub mod action;
 pub mod binding;
 pub mod key;
 pub mod lease;
+pub mod manifest;
 pub mod naming;
 pub mod object;
 pub mod quantity;
