@@ -1,10 +1,11 @@
 //! The command line, and who answers it.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{crds, demo, exit, sandbox};
+use crate::{crds, demo, exit, sandbox, worker_kubeconfig, worker_manifest};
 
 /// One computing cluster from the idle capacity of many.
 #[derive(Debug, Parser)]
@@ -20,6 +21,10 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBE
 pub(crate) enum Command {
     /// Print the custom resource definitions, as `kubectl apply -f -` takes them
     Crds(crds::Args),
+    /// Print what a worker cluster's owner applies to lend its nodes
+    WorkerManifest(worker_manifest::Args),
+    /// Print the kubeconfig by which a borrower reaches a worker cluster
+    WorkerKubeconfig(worker_kubeconfig::Args),
     /// Run real Kubernetes clusters on this machine, without containers around them
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -47,6 +52,8 @@ pub(crate) enum Output {
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Crds(args) => crds::run(&args),
+        Command::WorkerManifest(args) => worker_manifest::run(args),
+        Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Completions { shell } => {
@@ -54,6 +61,21 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut Cli::command(), "kubeocean", &mut script);
             Ok(std::io::stdout().write_all(&script)?)
         }
+    }
+}
+
+/// A whole number of seconds, minutes or hours.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
+        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
     }
 }
 
