@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{crds, demo, exit, sandbox};
+use crate::{crds, demo, exit, sandbox, worker_kubeconfig, worker_manifest};
 
 /// One computing cluster from the idle capacity of many.
 #[derive(Debug, Parser)]
@@ -21,6 +22,10 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBE
 pub(crate) enum Command {
     /// Print the custom resource definitions, as `kubectl apply -f -` takes them
     Crds(crds::Args),
+    /// Print what a worker cluster's owner applies to lend its nodes
+    WorkerManifest(worker_manifest::Args),
+    /// Print the kubeconfig by which a borrower reaches a worker cluster
+    WorkerKubeconfig(worker_kubeconfig::Args),
     /// Bring worker clusters in: runs in the computing cluster, one at a time leads
     Manager(Box<kubeocean_manager::args::ManagerArgs>),
     /// Run real Kubernetes clusters on this machine, without containers around them
@@ -50,6 +55,8 @@ pub(crate) enum Output {
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Crds(args) => crds::run(&args),
+        Command::WorkerManifest(args) => worker_manifest::run(args),
+        Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Manager(args) => {
             Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
         }
@@ -68,6 +75,21 @@ fn workers() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
+/// A whole number of seconds, minutes or hours.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
+        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
+    }
+}
+
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
@@ -79,6 +101,15 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_plain_durations() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("8h"), Ok(Duration::from_secs(8 * 3600)));
+        for bad in ["", "s", "0m", "5", "-1s", "1.5h", "10ä"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_model::action::{Kind, kinds};
-use kubeocean_model::bind::{BindingObject, Finding, Remains, Worker, check_identity};
+use kubeocean_model::bind::{BindingObject, Finding, MANAGER, Remains, Worker, check_identity};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::rights::{WorkerWishes, in_worker};
@@ -189,7 +189,6 @@ impl Prober {
     fn forget(&self, key: &Key<Virtual>) {
         let mut lines = self.lines.lock();
         lines.retain(|uid, line| *line.name != *key.name || self.world.by_uid(uid).is_some());
-        self.metrics.cluster().forget_cluster(&key.name);
     }
 
     async fn examine(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
@@ -221,7 +220,7 @@ impl Prober {
             Ok(route) => route,
             Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
         };
-        let candidate = self.cluster_over(binding, route.client.clone());
+        let candidate = self.cluster_over(route.client.clone());
         let place = self.place().await;
         let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&candidate, &route.server, binding)).await;
         drop(place);
@@ -294,8 +293,9 @@ impl Prober {
         tokio::time::timeout(PATIENCE, Arc::clone(&self.whole_looks).acquire_owned()).await.ok()?.ok()
     }
 
-    fn cluster_over(&self, binding: &Binding, client: kube::Client) -> Cluster<Physical> {
-        let mut settings = Settings::new(binding.name.as_str(), "kubeocean-manager", &self.metrics);
+    fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {
+        // One name for all: two hundred worker clusters with a hundred series each are more than anyone scrapes.
+        let mut settings = Settings::new("workers", MANAGER, &self.metrics);
         settings.deadline = LOOK_EVERY;
         if let Some(seed) = self.seed {
             settings.seed = seed;

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
     /// End by itself after this long, as in 90s, 30m or 8h
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::cli::duration)]
     ttl: Option<Duration>,
     /// We are the process that stays behind
     #[arg(long, hide = true, conflicts_with = "detach")]
@@ -78,21 +78,6 @@ fn quantity(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("use a quantity such as 8, 500m or 32Gi".to_owned())
-    }
-}
-
-/// A whole number of seconds, minutes or hours.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unit = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3600,
-        _ => 0,
-    };
-    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
-    match number {
-        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
-        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
     }
 }
 
@@ -265,15 +250,6 @@ fn become_silent(directory: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_plain_durations() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("8h"), Ok(Duration::from_secs(8 * 3600)));
-        for bad in ["", "s", "0m", "5", "-1s", "1.5h", "10ä"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn sizes_are_plain_quantities() {

@@ -7,10 +7,14 @@
     reason = "in a test, a panic is the report"
 )]
 
+mod access;
 mod bad_input;
 mod demo;
+mod fences;
+mod installing;
 mod interruption;
 mod lab;
+mod lending;
 mod licences;
 mod lifecycle;
 mod support;
