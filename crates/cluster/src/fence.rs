@@ -285,13 +285,14 @@ impl<K: QueueKey> std::fmt::Debug for Fences<K> {
 
 #[cfg(test)]
 mod tests {
-    use kubeocean_model::action::kinds;
+    use kubeocean_model::action::{Dependents, kinds};
     use kubeocean_model::key::Virtual;
     use kubeocean_model::object::Object;
     use serde_json::json;
 
     use super::*;
     use crate::apply::Written;
+    use crate::queue::Retry;
 
     fn store_with(names: usize) -> Store<Virtual, Object> {
         let store = Store::new(&[], None);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     fn close(fences: &Fences<String>, store: &Store<Virtual, Object>, n: usize, version: Option<u64>) {
-        let verb = Verb::Delete { grace: None, dependents: Default::default() };
+        let verb = Verb::Delete { grace: None, dependents: Dependents::default() };
         let action = Action::new(kinds::POD, &Key::<Virtual>::new("web", format!("p{n}")), verb, "the test");
         let before = Followed::new(kinds::POD, store).before(&action);
         let resource_version = version.map(|version| version.to_string());
@@ -316,7 +317,7 @@ mod tests {
     async fn each_key_opens_with_its_own_sighting() {
         let store = store_with(3);
         let fences = Fences::new();
-        let queue = Queue::new("test", Default::default(), &crate::metrics::Metrics::new("test"));
+        let queue = Queue::new("test", Retry::default(), &crate::metrics::Metrics::new("test"));
         fences.open_into(&queue, store.progress());
         close(&fences, &store, 0, Some(5));
         close(&fences, &store, 1, Some(9));

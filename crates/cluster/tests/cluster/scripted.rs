@@ -217,7 +217,7 @@ async fn a_write_that_nobody_waits_for_is_in_the_audit_log_too() {
     let applier = Applier::new("kubeocean-syncer").virtually(&cluster);
     let _logging = tracing::dispatcher::set_default(&telemetry.dispatch);
     let write = config_map("web", "a", &json!({}));
-    drop(tokio::time::timeout(Duration::from_secs(1), applier.apply(&write)).await.unwrap_err());
+    tokio::time::timeout(Duration::from_secs(1), applier.apply(&write)).await.unwrap_err();
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();
     assert!(text.contains("web/a") && text.contains("nobody waited for the answer"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -45,7 +45,7 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::SECRET,
         kinds::NAMESPACE,
     ];
-    let kind = all.iter().find(|kind| kind.plural == plural).unwrap_or_else(|| panic!("{plural}"));
+    let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
 }
 

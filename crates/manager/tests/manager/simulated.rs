@@ -54,7 +54,7 @@ fn user(scene: &Scene, draw: u64) {
             scene
                 .patch_binding(name, json!({"metadata": {"annotations": {annotations::ACCEPT_WORKER: uid}}}));
         }
-        9 if draw >> 40 & 3 == 0 => {
+        9 if (draw >> 40).is_multiple_of(4) => {
             scene.patch_binding(
                 name,
                 json!({"metadata": {"annotations": {annotations::FORCE_UNBIND: "a test"}}}),

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kubeocean_api::keys::{annotations, finalizers, labels};
 use kubeocean_model::action::{Action, Verb, kinds};
 use kubeocean_model::bind::{
-    BindingObject, Child, Existing, Finding, Hosting, Leftover, Refusal, Remains, Role, Situation, TaskState,
-    TemplateFault, Worker, plan,
+    BindingObject, Child, Decision, Existing, Finding, Hosting, Leftover, Refusal, Remains, Role, Situation,
+    TaskState, TemplateFault, Worker, plan,
 };
 use kubeocean_model::object::Object;
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ impl Case {
             }
         }
         if let Some(status) = &decision.status {
-            let Verb::Patch { body, .. } = &status.verb else { panic!("{status}") };
+            let Verb::Patch { body, .. } = &status.verb else { unreachable!("{status}") };
             let said = &body["status"];
             writeln!(text, "{status}").unwrap();
             writeln!(text, "    phase={} workerUID={}", said["phase"], said["workerUID"]).unwrap();
@@ -200,13 +200,14 @@ impl Case {
             let severity = if event.warning { "Warning" } else { "Normal" };
             writeln!(text, "event {severity} {}: {}", event.reason, event.message).unwrap();
         }
-        if decision == Default::default() {
+        if decision == Decision::default() {
             text.push_str("rest\n");
         }
         text
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn cases() -> Vec<Case> {
     let manager = finalizers::CLUSTER_BINDING_MANAGER;
     let syncer = finalizers::CLUSTER_BINDING_SYNCER;
