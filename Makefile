@@ -38,9 +38,32 @@ lab: build ## Build the Kubernetes programs that sandboxes run, once
 	@$(KUBEOCEAN) sandbox build
 
 .PHONY: install
-install: build ## Install the CRDs into the cluster of the current kube context
-	@command -v kubectl >/dev/null || { echo 'kubectl is missing: install it, or put one into PATH from `kubeocean sandbox build kubectl`' >&2; exit 1; }
+install: build kubectl ## Install the CRDs into the cluster of the current kube context
 	$(KUBEOCEAN) crds | kubectl apply --server-side -f -
+
+.PHONY: uninstall
+uninstall: kubectl unbound ## Remove the CRDs from the cluster of the current kube context
+	kubectl delete --ignore-not-found -k config/crd
+
+# Your registry and tag: change `images` in config/manager/kustomization.yaml.
+.PHONY: deploy
+deploy: kubectl ## Install everything for a computing cluster into the cluster of the current kube context
+	kubectl apply --server-side -k config/default
+
+# The CRDs stay, and with them what people wrote. The roles go last: until then the manager may need them.
+.PHONY: undeploy
+undeploy: kubectl unbound ## Remove everything but the CRDs from the cluster of the current kube context
+	@for part in manager network-policies admission rbac; do kubectl delete --ignore-not-found -k config/$$part; done
+
+.PHONY: kubectl
+kubectl:
+	@command -v kubectl >/dev/null || { echo 'kubectl is missing: install it, or put one into PATH from `kubeocean sandbox build kubectl`' >&2; exit 1; }
+
+# A binding is taken apart by the manager: without it, its finalizer would stay for ever.
+.PHONY: unbound
+unbound:
+	@bindings=$$(kubectl get clusterbindings -o name 2>/dev/null || true); [ -z "$$bindings" ] || { \
+		echo "worker clusters are still bound; delete these first, and wait until they are gone:" $$bindings >&2; exit 1; }
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -4,7 +4,7 @@
 //!   part of the schema, so that an API server refuses a wrong object before anyone reads it.
 //! - [`keys`]: labels, annotations, taints, finalizers, condition types, reasons and fixed names.
 //!   No other crate spells such a string.
-//! - [`crd`]: the same resources as `CustomResourceDefinition`s, and as files.
+//! - [`crd`]: the same resources as `CustomResourceDefinition`s, and as files. [`yaml`]: objects as text.
 //!
 //! Deliberately absent: API calls, clocks, parsing of what the fields mean (windows, quantities,
 //! selectors), and the derivation of names.
@@ -14,6 +14,7 @@ pub mod crd;
 pub mod keys;
 pub mod policy;
 mod schema;
+pub mod yaml;
 
 pub use binding::{BindingPhase, ClusterBinding, ClusterBindingSpec, ClusterBindingStatus, SecretRef};
 pub use policy::{

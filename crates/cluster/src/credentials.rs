@@ -160,10 +160,21 @@ impl Credentials {
 
     /// From the operator's own file: it may do what kubectl may do.
     pub async fn from_file(path: &Path) -> Result<Self, CredentialError> {
-        let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
-            CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error)))
-        })?;
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        Self::of_operator(Some(path), None).await
+    }
+
+    /// From the operator's own files, found as kubectl finds them: this one, else those of `KUBECONFIG`, else
+    /// `~/.kube/config`; in this context, else in the current one.
+    pub async fn of_operator(path: Option<&Path>, context: Option<&str>) -> Result<Self, CredentialError> {
+        let kubeconfig = match path {
+            Some(path) => Kubeconfig::read_from(path).map_err(|error| {
+                CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error)))
+            })?,
+            None => Kubeconfig::read().map_err(|error| CredentialError::Unreadable(one_line(&error)))?,
+        };
+        let options =
+            KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map(|config| Self { config })
             .map_err(|error| CredentialError::Incomplete(one_line(&error)))
@@ -187,6 +198,17 @@ impl Credentials {
     /// The address of the API server.
     pub fn server(&self) -> String {
         self.config.cluster_url.to_string()
+    }
+
+    /// The authorities that may have signed the server's certificate, as PEM. `None`: those that the machine trusts.
+    pub fn authority(&self) -> Option<String> {
+        let certificates = self.config.root_cert.as_ref()?;
+        Some(certificates.iter().map(|der| pem(der)).collect())
+    }
+
+    /// Whether the server has to prove who it is.
+    pub const fn verifies_server(&self) -> bool {
+        !self.config.accept_invalid_certs
     }
 
     /// A client for it, for [`Cluster::over`](crate::client::Cluster::over). Nothing is dialled yet.
@@ -241,6 +263,19 @@ fn refuse_files(fields: &[(&Option<String>, &'static str)]) -> Result<(), Creden
         Some((_, field)) => Err(CredentialError::PointsAtFile { field }),
         None => Ok(()),
     }
+}
+
+/// A certificate as PEM: base64 in lines of 64, between two marks.
+fn pem(der: &[u8]) -> String {
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (index, sign) in STANDARD.encode(der).chars().enumerate() {
+        if index > 0 && index % 64 == 0 {
+            text.push('\n');
+        }
+        text.push(sign);
+    }
+    text.push_str("\n-----END CERTIFICATE-----\n");
+    text
 }
 
 /// No authority is one too: those that the machine trusts.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{crds, demo, exit, sandbox};
+use crate::{crds, demo, exit, sandbox, worker_kubeconfig, worker_manifest};
 
 /// One computing cluster from the idle capacity of many.
 #[derive(Debug, Parser)]
@@ -23,6 +24,10 @@ pub(crate) enum Command {
     Crds(crds::Args),
     /// Bring worker clusters in: runs in the computing cluster, one at a time leads
     Manager(Box<kubeocean_manager::args::ManagerArgs>),
+    /// Print what a worker cluster's owner applies to lend its nodes
+    WorkerManifest(worker_manifest::Args),
+    /// Print the kubeconfig by which a borrower reaches a worker cluster
+    WorkerKubeconfig(worker_kubeconfig::Args),
     /// Run real Kubernetes clusters on this machine, without containers around them
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -53,6 +58,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Manager(args) => {
             Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
         }
+        Command::WorkerManifest(args) => worker_manifest::run(args),
+        Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Completions { shell } => {
@@ -66,6 +73,21 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
 /// For components that serve many at once.
 fn workers() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// A whole number of seconds, minutes or hours.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
+        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
+    }
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -22,6 +22,16 @@ Exit codes:
 #[error("interrupted; nothing is left behind")]
 pub(crate) struct Interrupted;
 
+/// What a command needs is not there. The message names it and the fix.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Missing(pub(crate) String);
+
+/// A command line whose parts do not go together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Senseless(pub(crate) String);
+
 /// Ends with this code; everything has been said already.
 #[derive(Debug, thiserror::Error)]
 #[error("exit code {0}")]
@@ -52,6 +62,12 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 fn code(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<Interrupted>().is_some() {
         return 130;
+    }
+    if error.downcast_ref::<Senseless>().is_some() {
+        return 2;
+    }
+    if error.downcast_ref::<Missing>().is_some() {
+        return 3;
     }
     match error.chain().find_map(|cause| cause.downcast_ref::<Error>()) {
         Some(Error::GivenUp) => 130,
@@ -86,6 +102,8 @@ mod tests {
         let not_up = Error::NotUp { name: "dev".into(), others: String::new() };
         assert_eq!(code(&anyhow::Error::from(not_up).context("asking")), 3);
         assert_eq!(code(&anyhow::Error::from(Error::AlreadyUp { name: "dev".into() })), 4);
+        assert_eq!(code(&anyhow::Error::from(Senseless("why".into()))), 2);
+        assert_eq!(code(&anyhow::Error::from(Missing("it".into()))), 3);
         assert_eq!(code(&anyhow::Error::from(Interrupted)), 130);
         assert_eq!(code(&anyhow::anyhow!("anything")), 1);
     }

@@ -7,6 +7,8 @@ mod exit;
 mod interrupt;
 mod sandbox;
 mod terminal;
+mod worker_kubeconfig;
+mod worker_manifest;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@ pub mod bind;
 pub mod binding;
 pub mod key;
 pub mod lease;
+pub mod manifest;
 pub mod nameless;
 pub mod naming;
 pub mod object;

@@ -8,7 +8,7 @@
 //!
 //! Not listed is what every identity has by default: discovery, and reviews about itself.
 //!
-//! Deliberately absent: objects, and asking.
+//! Deliberately absent: objects (see [`manifest`](crate::manifest)), and asking.
 
 mod computing;
 mod worker;

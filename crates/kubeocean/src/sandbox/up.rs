@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
     /// End by itself after this long, as in 90s, 30m or 8h
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::cli::duration)]
     ttl: Option<Duration>,
     /// We are the process that stays behind
     #[arg(long, hide = true, conflicts_with = "detach")]
@@ -78,21 +78,6 @@ fn quantity(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("use a quantity such as 8, 500m or 32Gi".to_owned())
-    }
-}
-
-/// A whole number of seconds, minutes or hours.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unit = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3600,
-        _ => 0,
-    };
-    let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<u32>().ok());
-    match number {
-        Some(number) if unit > 0 && number > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
-        _ => Err("use a duration such as 90s, 30m or 8h".to_owned()),
     }
 }
 

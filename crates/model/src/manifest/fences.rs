@@ -1,0 +1,204 @@
+//! What RBAC cannot say about our own identities, said by admission: a syncer touches what belongs to its worker
+//! cluster, and nothing else.
+//!
+//! Whose a request is follows from the name of the `ServiceAccount`, `kubeocean-syncer-<clusterID>`, which only the
+//! manager gives out. The policies ask for that name in any namespace: an identity that is called so is fenced
+//! wherever we are installed.
+//!
+//! Known to be open: `pods/eviction`. An API server shows an eviction to admission without its pod, so only the
+//! namespace is checked. And where one `clusterID` is the beginning of another (`a` and `a-b`), the names of their
+//! virtual nodes cannot be told apart; their labels can, and are, wherever an object has some.
+
+use kubeocean_api::keys::labels::PHYSICAL_CLUSTER_ID;
+use kubeocean_api::keys::names::{
+    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, SYNCER_PREFIX, SYNCER_ROLE, SYSTEM_NAMESPACES,
+    VNODE_PREFIX,
+};
+use kubeocean_api::{GROUP, VERSION};
+use serde_json::{Value, json};
+
+use super::{object, with};
+
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+
+/// What a policy looks at: group, version, resources and operations.
+type Rule<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str]);
+
+const WRITES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
+
+/// The admission policies that fence our own identities, each with its binding.
+pub fn fences() -> Vec<Value> {
+    [tokens(), nodes(), leases(), pods(), bindings(), proxiers()].concat()
+}
+
+/// A token of a service account is a pod's, and only the pod's.
+fn tokens() -> Vec<Value> {
+    syncer_fence(
+        "tokens",
+        &[("", "v1", &["serviceaccounts/token"], &["CREATE"])],
+        &[
+            (
+                "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod' && \
+                 has(object.spec.boundObjectRef.name) && object.spec.boundObjectRef.name != '' && \
+                 has(object.spec.boundObjectRef.uid) && object.spec.boundObjectRef.uid != ''",
+                "a syncer may ask only for tokens that are bound to a pod, by name and uid",
+            ),
+            (
+                "!(request.namespace in variables.systemNamespaces)",
+                "a syncer may not ask for tokens of system namespaces",
+            ),
+            (
+                "!has(object.spec.expirationSeconds) || object.spec.expirationSeconds <= 3600",
+                "a syncer may not ask for tokens that live longer than an hour",
+            ),
+        ],
+    )
+}
+
+/// Nodes and `CSINodes` are told apart by their label, and their names begin alike.
+fn nodes() -> Vec<Value> {
+    let labelled = |object: &str| {
+        format!(
+            "has({object}.metadata.labels) && '{PHYSICAL_CLUSTER_ID}' in {object}.metadata.labels && \
+             {object}.metadata.labels['{PHYSICAL_CLUSTER_ID}'] == variables.clusterID"
+        )
+    };
+    let before = format!("request.operation == 'CREATE' || ({})", labelled("oldObject"));
+    let after = format!("request.operation == 'DELETE' || ({})", labelled("object"));
+    syncer_fence(
+        "nodes",
+        &[("", "v1", &["nodes", "nodes/status"], WRITES), ("storage.k8s.io", "v1", &["csinodes"], WRITES)],
+        &[
+            (
+                "request.operation != 'CREATE' || object.metadata.name.startsWith(variables.vnodePrefix)",
+                "a syncer may make only virtual nodes of its own worker cluster",
+            ),
+            (
+                &before,
+                "a syncer may not touch a node that is not one of its own worker cluster's virtual nodes",
+            ),
+            (&after, "a syncer may not give a virtual node to another worker cluster"),
+        ],
+    )
+}
+
+fn leases() -> Vec<Value> {
+    let ours = format!(
+        "request.namespace != '{NODE_LEASE_NAMESPACE}' || \
+         (request.operation == 'DELETE' ? oldObject : object).metadata.name.startsWith(variables.vnodePrefix)"
+    );
+    syncer_fence(
+        "leases",
+        &[("coordination.k8s.io", "v1", &["leases"], WRITES)],
+        &[(&ours, "a syncer may write only the Leases of its own worker cluster's virtual nodes")],
+    )
+}
+
+fn pods() -> Vec<Value> {
+    let placeholder = format!(
+        "!(request.operation == 'CREATE' && request.subResource == '') || \
+         (request.namespace == '{FAKE_NAMESPACE}' && has(object.spec.nodeName) && \
+          object.spec.nodeName.startsWith(variables.vnodePrefix))"
+    );
+    syncer_fence(
+        "pods",
+        &[("", "v1", &["pods", "pods/status"], WRITES), ("", "v1", &["pods/eviction"], &["CREATE"])],
+        &[
+            (
+                &placeholder,
+                "a syncer may make only placeholder pods, on its own worker cluster's virtual nodes",
+            ),
+            (
+                "request.operation == 'CREATE' || (has(oldObject.spec.nodeName) && \
+                 oldObject.spec.nodeName.startsWith(variables.vnodePrefix))",
+                "a syncer may touch only pods on its own worker cluster's virtual nodes",
+            ),
+            (
+                "request.subResource != 'eviction' || !(request.namespace in variables.systemNamespaces)",
+                "a syncer may not evict pods of system namespaces",
+            ),
+        ],
+    )
+}
+
+fn bindings() -> Vec<Value> {
+    syncer_fence(
+        "bindings",
+        &[(GROUP, VERSION, &["clusterbindings", "clusterbindings/status"], &["UPDATE"])],
+        &[
+            (
+                "oldObject.spec.clusterID == variables.clusterID",
+                "a syncer may write only on the binding of its own worker cluster",
+            ),
+            ("object.spec == oldObject.spec", "a syncer may not change what a binding says"),
+        ],
+    )
+}
+
+/// Proxiers share the bindings of syncers in fixed namespaces, and need none of it.
+fn proxiers() -> Vec<Value> {
+    fence(
+        "kubeocean-proxier",
+        PROXIER_PREFIX,
+        &[("coordination.k8s.io", "v1", &["leases"], WRITES), ("", "v1", &["pods"], WRITES)],
+        &json!([]),
+        &[("false", "a proxier writes no Leases and no pods")],
+    )
+}
+
+fn syncer_fence(name: &str, rules: &[Rule<'_>], validations: &[(&str, &str)]) -> Vec<Value> {
+    let variable = |name: &str, expression: String| json!({ "name": name, "expression": expression });
+    let system: Vec<_> = SYSTEM_NAMESPACES.iter().map(|namespace| format!("'{namespace}'")).collect();
+    let variables = json!([
+        // system:serviceaccount:<namespace>:<name>
+        variable(
+            "clusterID",
+            format!("request.userInfo.username.split(':')[3].substring({})", SYNCER_PREFIX.len())
+        ),
+        variable("vnodePrefix", format!("'{VNODE_PREFIX}' + variables.clusterID + '-'")),
+        // The namespace that we are installed in counts too, whatever its name.
+        variable(
+            "systemNamespaces",
+            format!("[{}, request.userInfo.username.split(':')[2]]", system.join(", "))
+        ),
+    ]);
+    fence(&format!("{SYNCER_ROLE}-{name}"), SYNCER_PREFIX, rules, &variables, validations)
+}
+
+fn fence(
+    name: &str,
+    account_prefix: &str,
+    rules: &[Rule<'_>],
+    variables: &Value,
+    validations: &[(&str, &str)],
+) -> Vec<Value> {
+    let rules: Vec<_> = rules
+        .iter()
+        .map(|(group, version, resources, operations)| {
+            json!({
+                "apiGroups": [group],
+                "apiVersions": [version],
+                "resources": resources,
+                "operations": operations,
+            })
+        })
+        .collect();
+    let validations: Vec<_> = validations
+        .iter()
+        .map(|(expression, message)| json!({ "expression": expression, "message": message, "reason": "Forbidden" }))
+        .collect();
+    let whose = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{account_prefix}')");
+    let mut spec = json!({
+        // A fence that cannot be asked is closed. It stands only around our own identities.
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": rules },
+        "matchConditions": [{ "name": "ours", "expression": whose }],
+        "validations": validations,
+    });
+    if variables.as_array().is_some_and(|variables| !variables.is_empty()) {
+        spec["variables"] = variables.clone();
+    }
+    let policy = with(object(ADMISSION, "ValidatingAdmissionPolicy", name), "spec", spec);
+    let binding = json!({ "policyName": name, "validationActions": ["Deny"] });
+    vec![policy, with(object(ADMISSION, "ValidatingAdmissionPolicyBinding", name), "spec", binding)]
+}
