@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod bind;
 mod demo;
 mod interruption;
 mod lab;
