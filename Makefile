@@ -54,6 +54,7 @@ deploy: kubectl ## Install everything for a computing cluster into the cluster o
 .PHONY: undeploy
 undeploy: kubectl unbound ## Remove everything but the CRDs from the cluster of the current kube context
 	@for part in manager network-policies admission rbac; do kubectl delete --ignore-not-found -k config/$$part; done
+	@kubectl delete --ignore-not-found -f config/inline/roles.yaml
 
 .PHONY: kubectl
 kubectl:
@@ -62,7 +63,8 @@ kubectl:
 # A binding is taken apart by the manager: without it, its finalizer would stay for ever.
 .PHONY: unbound
 unbound:
-	@bindings=$$(kubectl get clusterbindings -o name 2>/dev/null || true); [ -z "$$bindings" ] || { \
+	@defined=$$(kubectl get crd clusterbindings.cloud.tencent.com --ignore-not-found -o name); [ -n "$$defined" ] || exit 0; \
+	bindings=$$(kubectl get clusterbindings -o name); [ -z "$$bindings" ] || { \
 		echo "worker clusters are still bound; delete these first, and wait until they are gone:" $$bindings >&2; exit 1; }
 
 .PHONY: fmt

@@ -110,6 +110,15 @@ mod tests {
     }
 
     #[test]
+    fn times_are_plain_durations() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("8h"), Ok(Duration::from_secs(8 * 3600)));
+        for bad in ["", "s", "0m", "5", "-1s", "1.5h", "10ä"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn the_version_names_the_commit() {
         assert!(VERSION.contains("(commit "), "{VERSION}");
     }

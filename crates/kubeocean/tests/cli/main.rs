@@ -7,11 +7,15 @@
     reason = "in a test, a panic is the report"
 )]
 
+mod access;
 mod bad_input;
 mod bind;
 mod demo;
+mod fences;
+mod installing;
 mod interruption;
 mod lab;
+mod lending;
 mod licences;
 mod lifecycle;
 mod support;

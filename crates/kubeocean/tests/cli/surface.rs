@@ -7,8 +7,19 @@ use crate::support::{run, succeed};
 #[test]
 fn help_names_every_command_and_the_exit_codes() {
     let help = succeed(["--help"]);
-    for word in ["crds", "manager", "bind", "unbind", "sandbox", "demo", "completions", "Exit codes:", "130"]
-    {
+    for word in [
+        "crds",
+        "manager",
+        "worker-manifest",
+        "worker-kubeconfig",
+        "bind",
+        "unbind",
+        "sandbox",
+        "demo",
+        "completions",
+        "Exit codes:",
+        "130",
+    ] {
         assert!(help.contains(word), "{word} is not in:\n{help}");
     }
     let help = succeed(["sandbox", "--help"]);

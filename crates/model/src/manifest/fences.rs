@@ -96,7 +96,7 @@ fn leases() -> Vec<Value> {
 
 fn pods() -> Vec<Value> {
     let placeholder = format!(
-        "!(request.operation == 'CREATE' && request.subResource == '') || \
+        "!(request.operation == 'CREATE' && variables.subresource == '') || \
          (request.namespace == '{FAKE_NAMESPACE}' && has(object.spec.nodeName) && \
           object.spec.nodeName.startsWith(variables.vnodePrefix))"
     );
@@ -114,7 +114,7 @@ fn pods() -> Vec<Value> {
                 "a syncer may touch only pods on its own worker cluster's virtual nodes",
             ),
             (
-                "request.subResource != 'eviction' || !(request.namespace in variables.systemNamespaces)",
+                "variables.subresource != 'eviction' || !(request.namespace in variables.systemNamespaces)",
                 "a syncer may not evict pods of system namespaces",
             ),
         ],
@@ -156,6 +156,8 @@ fn syncer_fence(name: &str, rules: &[Rule<'_>], validations: &[(&str, &str)]) ->
             format!("request.userInfo.username.split(':')[3].substring({})", SYNCER_PREFIX.len())
         ),
         variable("vnodePrefix", format!("'{VNODE_PREFIX}' + variables.clusterID + '-'")),
+        // The field is not there where it would be empty.
+        variable("subresource", "has(request.subResource) ? request.subResource : ''".to_owned()),
         // The namespace that we are installed in counts too, whatever its name.
         variable(
             "systemNamespaces",

@@ -90,7 +90,7 @@ fn table(text: &mut String, title: &str, rights: &[Right]) {
     writeln!(text, "\n### {title}\n\n| what | verbs | where | so that we can |\n|---|---|---|---|").unwrap();
     for right in rights {
         let group = if right.group.is_empty() { String::new() } else { format!(" ({})", right.group) };
-        let names: String = right.names.iter().map(|name| format!(" `{name}`")).collect();
+        let names = right.names.iter().map(|name| format!(" `{name}`")).collect::<Vec<_>>().concat();
         let place = match right.scope {
             Scope::Cluster => "everywhere".to_owned(),
             Scope::MountNamespace => "the mount namespace".to_owned(),
