@@ -54,7 +54,7 @@ impl Place {
             self.apply(worker, &succeed(["worker-manifest"]));
             let kubeconfig = self.run(&["worker-kubeconfig", "--context", worker]);
             assert_eq!(kubeconfig.code, Some(0), "{}", kubeconfig.err);
-            self.file(worker, &kubeconfig.out);
+            self.file(&format!("{worker}.kubeconfig"), &kubeconfig.out);
         }
     }
 
@@ -84,9 +84,11 @@ impl Place {
         answer(command)
     }
 
-    /// `kubeocean bind`, into the computing cluster.
+    /// `kubeocean bind`, into the computing cluster: a worker cluster by its name, or by a file.
     fn bind(&self, name: &str, worker: &str, flags: &[&str]) -> Answer {
-        let line = ["bind", name, "--worker-kubeconfig", worker, "--context", "computing"];
+        let borrowed = format!("{worker}.kubeconfig");
+        let file = if worker.starts_with("worker-") { &borrowed } else { worker };
+        let line = ["bind", name, "--worker-kubeconfig", file, "--context", "computing"];
         self.run(&[&line, flags].concat())
     }
 
@@ -233,7 +235,7 @@ fn a_dry_run_shows_the_objects_and_writes_nothing() {
 #[test]
 fn a_kubeconfig_that_cannot_be_used_is_refused_by_name() {
     let place = &*PLACE;
-    let good = std::fs::read_to_string(place.directory.join("worker-1")).unwrap();
+    let good = std::fs::read_to_string(place.directory.join("worker-1.kubeconfig")).unwrap();
     let absent = place.bind("bad", "no-such-file", &[]);
     refused(
         place,
@@ -297,7 +299,7 @@ fn a_worker_that_is_not_prepared_is_told_what_to_apply() {
 #[test]
 fn a_computing_cluster_that_is_not_prepared_is_told_what_to_do() {
     let place = &*PLACE;
-    let line = ["bind", "early", "--worker-kubeconfig", "worker-1", "--context", "worker-2"];
+    let line = ["bind", "early", "--worker-kubeconfig", "worker-1.kubeconfig", "--context", "worker-2"];
     let early = place.run(&line);
     assert_eq!(early.code, Some(1), "{}", early.err);
     for words in [
@@ -310,7 +312,8 @@ fn a_computing_cluster_that_is_not_prepared_is_told_what_to_do() {
     }
     let itself = place.bind("itself", "kubeconfig/computing.yaml", &[]);
     refused(place, "itself", &itself, &["it is the computing cluster itself"]);
-    let nobody = place.run(&["bind", "x", "--worker-kubeconfig", "worker-1", "--context", "nobody"]);
+    let nobody =
+        place.run(&["bind", "x", "--worker-kubeconfig", "worker-1.kubeconfig", "--context", "nobody"]);
     assert_eq!(nobody.code, Some(1));
     assert!(nobody.err.contains("✗ computing cluster"), "{}", nobody.err);
     let unbind = place.run(&["unbind", "x", "--context", "worker-2"]);
