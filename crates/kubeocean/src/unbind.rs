@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use kubeocean_api::keys::annotations::FORCE_UNBIND;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
 use kubeocean_api::keys::labels::BINDING_UID;
 use kubeocean_api::keys::names::EVENT_NAMESPACE;
 use kubeocean_api::keys::reasons::Event as EventReason;
@@ -18,7 +19,7 @@ use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::object::Object;
 use serde_json::{Value, json};
 
-use crate::bind::follow::{Ended, Follower};
+use crate::bind::follow::{Ended, Follower, Patience};
 use crate::bind::is_made_by_bind;
 use crate::computing::{CLI, Computing, ComputingArgs};
 use crate::exit::Missing;
@@ -43,15 +44,8 @@ pub(crate) struct Args {
     /// Do not ask whether it is meant
     #[arg(short, long)]
     yes: bool,
-    /// Wait until it is gone, which is the default
-    #[arg(long, conflicts_with = "no_wait")]
-    wait: bool,
-    /// Return as soon as its deletion is asked for
-    #[arg(long)]
-    no_wait: bool,
-    /// How long to wait, as in 90s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::cli::duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     computing: ComputingArgs,
 }
@@ -80,7 +74,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         anyhow::bail!("nothing was changed");
     }
     ask_to_go(&virt, args, &binding).await?;
-    if args.no_wait {
+    if args.patience.no_wait {
         if let Secret::Ours(secret) = &secret {
             let (namespace, secret) = (&secret.meta.namespace, &secret.meta.name);
             note(&format!(
@@ -91,16 +85,19 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     }
     let uid = &*binding.meta.uid;
     let mut follower = Follower::new(&virt, name, uid).knowing(&binding);
-    match follower.until_gone(args.timeout).await {
+    match follower.until_gone(args.patience.timeout).await {
         Ended::Gone => {}
         Ended::Late { message } => anyhow::bail!(
             "ClusterBinding {name} is not gone after {}: {}\nIt goes on being deleted; run the same command again to wait longer",
-            seconds(args.timeout),
+            seconds(args.patience.timeout),
             message.as_deref().unwrap_or("no manager has looked at it; is one running?")
         ),
         other => anyhow::bail!("ClusterBinding {name} ended in an unexpected way: {other:?}"),
     }
-    if let Some(words) = last_word(&virt, uid).await {
+    // Where no manager has been, nobody tells anything.
+    if binding.has_finalizer(CLUSTER_BINDING_MANAGER)
+        && let Some(words) = last_word(&virt, uid).await
+    {
         note(&words);
     }
     remove(&virt, &secret).await;

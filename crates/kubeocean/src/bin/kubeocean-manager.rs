@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             let mut message = error.to_string();
             let mut cause = error.source();
             while let Some(inner) = cause {
-                message.push_str(&format!(": {inner}"));
+                message = format!("{message}: {inner}");
                 cause = inner.source();
             }
             drop(writeln!(std::io::stderr(), "error: {message}"));

@@ -16,23 +16,22 @@ pub(super) struct Checks {
 impl Checks {
     /// As it should be.
     pub(super) fn good(&mut self, subject: &str, says: impl Display) {
-        Self::line('✓', subject, says);
+        self.line('✓', subject, says);
     }
 
     /// Not wrong, and yet worth a thought.
     pub(super) fn warn(&mut self, subject: &str, says: impl Display) {
-        Self::line('!', subject, says);
+        self.line('!', subject, says);
     }
 
     /// Wrong: nothing will be written. The sentence names the fix.
     pub(super) fn bad(&mut self, subject: &str, says: impl Display) {
-        self.wrong += 1;
-        Self::line('✗', subject, says);
+        self.line('✗', subject, says);
     }
 
     /// Nobody can tell from here.
     pub(super) fn unknown(&mut self, subject: &str, says: impl Display) {
-        Self::line('?', subject, says);
+        self.line('?', subject, says);
     }
 
     /// An error, if anything is wrong.
@@ -46,7 +45,8 @@ impl Checks {
         }
     }
 
-    fn line(mark: char, subject: &str, says: impl Display) {
+    fn line(&mut self, mark: char, subject: &str, says: impl Display) {
+        self.wrong += usize::from(mark == '✗');
         note(&format!("{mark} {subject:<SUBJECTS$} {says}"));
     }
 }

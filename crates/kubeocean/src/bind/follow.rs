@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use kubeocean_api::BindingPhase;
 use kubeocean_api::keys::conditions::Binding as Condition;
+use kubeocean_api::keys::reasons::Binding as Reason;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::BindingObject;
@@ -17,6 +18,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How long a binding has to be Failed before we believe it: a Secret that was repaired is read within five seconds.
 const BELIEVED_AFTER: Duration = Duration::from_secs(6);
+
+/// Whether someone waits, and how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Patience {
+    /// Wait for the end of it, which is the default
+    #[arg(long, conflicts_with = "no_wait")]
+    wait: bool,
+    /// Return as soon as it is asked for
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// How long to wait, as in 90s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::cli::duration)]
+    pub(crate) timeout: Duration,
+}
 
 /// How it ended.
 #[derive(Debug, PartialEq)]
@@ -114,7 +129,10 @@ impl<'a> Follower<'a> {
                 }
                 Ok(Some(binding)) => {
                     self.tell(&binding);
-                    last = why(&binding).map(|(_, message)| message);
+                    // What was said before its deletion is not why it is still there.
+                    last = why(&binding)
+                        .filter(|(reason, _)| reason == Reason::Deleting.as_str())
+                        .map(|(_, message)| message);
                 }
                 Err(trouble) => self.lines.passing(&trouble),
             }

@@ -31,7 +31,7 @@ use crate::terminal::{note, seconds};
 use crate::worker_manifest;
 use checks::Checks;
 use computing::Seen;
-use follow::{Ended, Follower};
+use follow::{Ended, Follower, Patience};
 use wish::Wish;
 
 #[derive(Debug, clap::Args)]
@@ -63,15 +63,8 @@ pub(crate) struct Args {
     /// Mirror the Services of these namespaces; `*` for all
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', value_parser = service_namespace)]
     service_namespaces: Vec<String>,
-    /// Wait until the binding is Ready, which is the default
-    #[arg(long, conflicts_with = "no_wait")]
-    wait: bool,
-    /// Return as soon as it is written
-    #[arg(long)]
-    no_wait: bool,
-    /// How long to wait, as in 90s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::cli::duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    patience: Patience,
     /// Look at everything, print the objects, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -104,12 +97,12 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let Seen { virt, existing, secret, .. } = &seen;
     let uid = write(virt, &wish, &kubeconfig, existing.as_ref(), secret.as_ref()).await?;
     let name = &wish.name;
-    if args.no_wait {
+    if args.patience.no_wait {
         return say(&format!(
             "ClusterBinding {name} is written. What becomes of it: kubectl get clusterbinding {name} -o wide"
         ));
     }
-    wait(virt, name, &uid, args.timeout).await
+    wait(virt, name, &uid, args.patience.timeout).await
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {

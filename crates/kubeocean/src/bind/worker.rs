@@ -55,7 +55,7 @@ pub(super) async fn look(
     let mount = mount_namespace(&phys, wish, checks).await;
     identity(&phys, wish, checks).await;
     let policies = match phys.serves(&kinds::POLICY).await {
-        Ok(served) => served,
+        Ok(policies) => policies,
         Err(error) => {
             checks.bad(SUBJECT, format!("it does not say what it serves: {error}"));
             return;

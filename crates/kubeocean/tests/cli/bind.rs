@@ -35,8 +35,9 @@ impl Place {
                 kubectl: PathBuf::from(kubectl.as_std().get_program()),
             };
             place.install();
-            let _manager = place.start_manager();
+            let mut manager = place.start_manager();
             tell.send(place).unwrap();
+            let _ = manager.wait();
             loop {
                 std::thread::park();
             }
