@@ -16,6 +16,7 @@ use kubeocean_model::bind::{
     self, BindingObject, Child, Decision, Existing, Finding, Hosting, Refusal, Role, Situation, TaskState,
     TemplateFault,
 };
+use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::object::Meta;
 use parking_lot::{Mutex, RwLock};
@@ -26,7 +27,7 @@ use crate::template::{Installation, SizeClass, Templates, Wish};
 use crate::world::World;
 
 /// The templates as they are now, or why there are none.
-pub type CurrentTemplates = Arc<RwLock<Result<Templates, TemplateFault>>>;
+pub type CurrentTemplates = Arc<RwLock<Arc<Result<Templates, TemplateFault>>>>;
 
 /// How syncers and proxiers are run.
 #[derive(Clone)]
@@ -56,6 +57,25 @@ pub struct Bindings {
     pub recorder: Recorder,
     /// What was last refused, by the binding's uid.
     pub refusals: Arc<Mutex<BTreeMap<String, Refusal>>>,
+    /// What the templates last made, by the binding's uid.
+    pub rendered: Arc<Mutex<BTreeMap<String, Rendered>>>,
+}
+
+/// Objects that were made of templates. It takes a thousand times as long to make them as to compare what they were made
+/// of, and they are looked at with every change of a Deployment.
+pub struct Rendered {
+    templates: Arc<Result<Templates, TemplateFault>>,
+    binding: Binding,
+    size: SizeClass,
+    owned: bool,
+    children: Result<Arc<Vec<Child>>, TemplateFault>,
+}
+
+impl Rendered {
+    fn is_of(&self, templates: &Arc<Result<Templates, TemplateFault>>, wish: &Wish<'_>) -> bool {
+        Arc::ptr_eq(&self.templates, templates)
+            && (&self.binding, self.size, self.owned) == (wish.binding, wish.size, wish.owned)
+    }
 }
 
 impl Bindings {
@@ -107,7 +127,7 @@ impl Bindings {
         let wanted = self.wanted(object, &finding, &existing);
         let hosting = match &self.mode {
             Mode::Deployed(_) => Hosting::Deployed {
-                wanted: wanted.as_deref(),
+                wanted: wanted.as_ref().map(|children| children.as_slice()),
                 existing: &existing,
                 refusal: refusal.as_ref(),
             },
@@ -142,9 +162,9 @@ impl Bindings {
         object: &BindingObject,
         finding: &Finding,
         existing: &[Existing],
-    ) -> Result<Vec<Child>, TemplateFault> {
+    ) -> Result<Arc<Vec<Child>>, TemplateFault> {
         let (Mode::Deployed(templates), Ok(binding)) = (&self.mode, &object.parsed) else {
-            return Ok(Vec::new());
+            return Ok(Arc::default());
         };
         let nodes = match finding {
             Finding::Good(worker) => Some(worker.nodes),
@@ -154,10 +174,25 @@ impl Bindings {
         let size =
             SizeClass::choose(object.meta.annotations.get(SIZE_CLASS), nodes, now.and_then(SizeClass::parse));
         let wish = Wish { binding, size, owned: !object.meta.is_deleting() };
-        match &*templates.read() {
-            Ok(templates) => templates.render(&self.installation, &wish),
-            Err(fault) => Err(fault.clone()),
+        let templates = Arc::clone(&templates.read());
+        let mut rendered = self.rendered.lock();
+        let known = rendered.get(&*object.meta.uid).filter(|known| known.is_of(&templates, &wish));
+        if let Some(known) = known {
+            return known.children.clone();
         }
+        let children = match &*templates {
+            Ok(templates) => templates.render(&self.installation, &wish).map(Arc::new),
+            Err(fault) => Err(fault.clone()),
+        };
+        let kept = Rendered {
+            templates,
+            binding: binding.clone(),
+            size,
+            owned: wish.owned,
+            children: children.clone(),
+        };
+        rendered.insert(object.meta.uid.to_string(), kept);
+        children
     }
 
     /// Writes the actions; what a server does not take is remembered, and said in the status at once.
@@ -169,12 +204,14 @@ impl Bindings {
     ) -> Result<(), Verdict> {
         let uid = &*object.meta.uid;
         for action in &decision.actions {
-            let refused = match self.is_foreign(object, action).await {
-                Ok(true) => Some(format!(
+            let refused = match self.whose_name(object, action).await {
+                // An earlier attempt, whose answer was lost. The store will show it.
+                Ok(Name::Ours) => None,
+                Ok(Name::Taken) => Some(format!(
                     "{} {}/{} exists and is not this binding's: rename or delete it",
                     action.kind.kind, action.namespace, action.name
                 )),
-                Ok(false) => {
+                Ok(Name::Free) => {
                     let outcome = self.reconciler.write(key, action).await;
                     match &outcome {
                         outcome if outcome.fulfils(action) => None,
@@ -208,26 +245,34 @@ impl Bindings {
         Ok(())
     }
 
-    /// Whether an object that is to be made is there already, and someone else's. Stores do not show those.
-    async fn is_foreign(&self, object: &BindingObject, action: &Action) -> Result<bool, Verdict> {
+    /// Whether an object that is to be made is there already. Stores do not show other people's.
+    async fn whose_name(&self, object: &BindingObject, action: &Action) -> Result<Name, Verdict> {
         let Verb::Patch { form: PatchForm::Apply { force: false, .. }, .. } = &action.verb else {
-            return Ok(false);
+            return Ok(Name::Free);
         };
         let key = Key::new(action.namespace.as_str(), action.name.as_str());
         match self.virt.get(&action.kind, &key).await {
             Ok(Some(found)) => {
                 let stamped = found.meta.labels.get(labels::BINDING_UID) == Some(&*object.meta.uid);
                 let owned = found.meta.owner_references.iter().any(|owner| *owner.uid == *object.meta.uid);
-                Ok(!stamped && !owned)
+                Ok(if stamped || owned { Name::Ours } else { Name::Taken })
             }
-            Ok(None) => Ok(false),
+            Ok(None) => Ok(Name::Free),
             Err(_) => Err(Verdict::Failed("unreachable")),
         }
     }
 
     fn forget_the_gone(&self) {
         self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
+        self.rendered.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
     }
+}
+
+/// Whose a name is.
+enum Name {
+    Free,
+    Ours,
+    Taken,
 }
 
 /// How a task is. What this program does not have never runs, and so it is gone as soon as that is wanted.

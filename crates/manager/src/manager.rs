@@ -139,6 +139,7 @@ impl Manager {
             reconciler,
             recorder,
             refusals: Arc::default(),
+            rendered: Arc::default(),
         };
         let manager =
             Self { world, prober, bindings, queues, policies, suspects, host, _observations: observations };

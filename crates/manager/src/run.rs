@@ -73,13 +73,13 @@ pub fn follow_templates(
         Templates::load(syncer.as_deref(), proxier.as_deref())
             .map_err(|(role, error): (Role, SourceError)| TemplateFault { role, message: error.to_string() })
     };
-    let current: CurrentTemplates = Arc::new(RwLock::new(read()));
+    let current: CurrentTemplates = Arc::new(RwLock::new(Arc::new(read())));
     let shown = Arc::clone(&current);
     let look = move || {
         let now = read();
-        let changed = *shown.read() != now;
+        let changed = **shown.read() != now;
         if changed {
-            *shown.write() = now;
+            *shown.write() = Arc::new(now);
         }
         changed
     };

@@ -318,6 +318,13 @@ impl World {
             return;
         }
         // Its clusterID may be another's now, and its name a policy's.
+        for seen in old.iter().chain(new) {
+            for binding in &seen.0.parsed {
+                for other in self.bindings.keys_by(&BY_CLUSTER_ID, binding.cluster_id.as_str()) {
+                    queues.probes.reset(other);
+                }
+            }
+        }
         for (other, _) in self.bindings.all() {
             queues.bindings.add(other);
         }

@@ -231,6 +231,3 @@ fn set_finalizers(object: &BindingObject, finalizers: &[&str], why: &'static str
 fn telling(warning: bool, reason: Reason, message: String) -> Telling {
     Telling { warning, reason: reason.as_str(), message }
 }
-
-#[cfg(test)]
-mod tests;

@@ -75,7 +75,8 @@ pub fn plan(policy: &PolicyObject, is_bound: impl Fn(&str) -> bool, now: Timesta
     let verb = Verb::Patch { form, subresource: Some("status"), body: json!({"status": status}) };
     let key = Key::<Virtual>::cluster_scoped(&*policy.meta.name);
     let why = "whether a binding has the name that it names";
-    Some(Action::new(kinds::POLICY, &key, verb, why).if_uid(&*policy.meta.uid))
+    let action = Action::new(kinds::POLICY, &key, verb, why).if_uid(&*policy.meta.uid);
+    Some(action.if_version(&*policy.meta.resource_version))
 }
 
 #[cfg(test)]

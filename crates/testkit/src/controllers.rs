@@ -49,8 +49,8 @@ enum Action {
 
 /// Does what is to be done now; whether there was anything.
 pub(crate) fn step(server: &ApiServer) -> bool {
-    let nodes = server.with(snapshot);
-    let graph = Graph::new(&nodes);
+    let (kinds, nodes) = server.with(snapshot);
+    let graph = Graph::new(&nodes, &kinds);
     let mut actions = graph.abandoned();
     actions.extend(graph.waiting());
     actions.extend(namespaces(&nodes));
@@ -82,15 +82,15 @@ pub(crate) fn step(server: &ApiServer) -> bool {
     any
 }
 
-fn snapshot(state: &mut State) -> Vec<Node> {
+fn snapshot(state: &mut State) -> (Vec<Arc<Kind>>, Vec<Node>) {
     let kinds: Vec<_> = state.kinds.all().cloned().collect();
     let mut nodes = Vec::new();
-    for kind in kinds {
+    for kind in &kinds {
         for (key, object) in state.store.live(kind.id, None) {
             nodes.push(Node { key: key.clone(), kind: kind.clone(), object: object.value.clone() });
         }
     }
-    nodes
+    (kinds, nodes)
 }
 
 fn path(node: &Node) -> String {
@@ -113,42 +113,57 @@ fn owners(object: &Value) -> &[Value] {
 /// Who owns whom, among the objects that there are.
 struct Graph<'a> {
     nodes: &'a [Node],
-    by_uid: BTreeMap<&'a str, usize>,
-    dependents: BTreeMap<usize, Vec<usize>>,
+    served: &'a [Arc<Kind>],
+    by_name: BTreeMap<&'a Key, usize>,
+    /// By the uid that they name, wherever they are.
+    dependents: BTreeMap<&'a str, Vec<usize>>,
+}
+
+/// What became of an owner.
+enum Owner {
+    There(usize),
+    Gone,
+    /// Nobody can tell: its kind is not served, or it would have to be in a namespace and the dependent
+    /// is in none. Then nothing happens to the dependent, whatever its other owners do.
+    Unknown,
 }
 
 impl<'a> Graph<'a> {
-    fn new(nodes: &'a [Node]) -> Self {
-        let by_uid = nodes
-            .iter()
-            .enumerate()
-            .map(|(index, node)| (metadata::text(&node.object, "uid"), index))
-            .collect();
-        let mut graph = Self { nodes, by_uid, dependents: BTreeMap::new() };
+    fn new(nodes: &'a [Node], served: &'a [Arc<Kind>]) -> Self {
+        let by_name = nodes.iter().enumerate().map(|(index, node)| (&node.key, index)).collect();
+        let mut dependents: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (index, node) in nodes.iter().enumerate() {
-            for owner in owners(&node.object) {
-                if let Some(owner) = graph.owner(node, owner) {
-                    graph.dependents.entry(owner).or_default().push(index);
-                }
+            for uid in owners(&node.object).iter().filter_map(|owner| owner["uid"].as_str()) {
+                dependents.entry(uid).or_default().push(index);
             }
         }
-        graph
+        Self { nodes, served, by_name, dependents }
     }
 
-    /// An owner counts if it is there: same uid, kind and name, and in the same namespace or in none.
-    fn owner(&self, node: &Node, reference: &Value) -> Option<usize> {
-        let index = *self.by_uid.get(reference["uid"].as_str()?)?;
-        let there = &self.nodes[index];
-        let group = reference["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);
-        let same = reference["kind"] == there.kind.kind.as_str()
-            && group == there.kind.group
-            && reference["name"] == *there.key.name
-            && (there.key.namespace.is_empty() || there.key.namespace == node.key.namespace);
-        same.then_some(index)
+    /// Looks an owner up as the collector does: by kind and name, in the dependent's namespace.
+    fn owner(&self, node: &Node, reference: &Value) -> Owner {
+        let text = |key: &str| reference[key].as_str().unwrap_or_default();
+        let kind = self
+            .served
+            .iter()
+            .find(|one| one.kind == text("kind") && one.api_version() == text("apiVersion"));
+        let Some(kind) = kind else { return Owner::Unknown };
+        let namespace = match (kind.namespaced, &*node.key.namespace) {
+            (true, "") => return Owner::Unknown,
+            (true, own) => own,
+            (false, _) => "",
+        };
+        match self.by_name.get(&Key::new(kind.id, namespace, text("name"))) {
+            Some(index) if metadata::text(&self.nodes[*index].object, "uid") == text("uid") => {
+                Owner::There(*index)
+            }
+            _ => Owner::Gone,
+        }
     }
 
     fn dependents(&self, index: usize) -> &[usize] {
-        self.dependents.get(&index).map_or(&[], Vec::as_slice)
+        let uid = metadata::text(&self.nodes[index].object, "uid");
+        self.dependents.get(uid).map_or(&[], Vec::as_slice)
     }
 
     /// Objects whose owners are gone, or going and waiting for them.
@@ -160,20 +175,26 @@ impl<'a> Graph<'a> {
                 continue;
             }
             let mut solid = Vec::new();
-            let (mut waiting, mut orphaning) = (false, false);
+            let (mut waiting, mut orphaning, mut unknown) = (false, false, false);
             for reference in references {
-                match self.owner(node, reference).map(|owner| &self.nodes[owner].object) {
-                    None => {}
-                    Some(owner) if is_held_by(owner, "foregroundDeletion") => waiting = true,
-                    Some(owner) => {
-                        orphaning |= is_held_by(owner, "orphan");
-                        solid.push(reference.clone());
+                let owner = match self.owner(node, reference) {
+                    Owner::There(owner) => &self.nodes[owner].object,
+                    Owner::Gone => continue,
+                    Owner::Unknown => {
+                        unknown = true;
+                        continue;
                     }
+                };
+                if is_held_by(owner, "foregroundDeletion") {
+                    waiting = true;
+                } else {
+                    orphaning |= is_held_by(owner, "orphan");
+                    solid.push(reference.clone());
                 }
             }
             let uid = &node.object["metadata"]["uid"];
-            if orphaning {
-                // Its owner lets it go first.
+            if orphaning || unknown {
+                // Its owner lets it go first, or it stays.
             } else if solid.is_empty() {
                 let finalizers = metadata::finalizers(&node.object);
                 let policy = if finalizers.contains(&"orphan") {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::kinds::Kind;
+use crate::kinds::{Kind, catalog};
 use crate::rest::request::Request;
 use crate::rest::{Answer, NOT_FOUND};
 use crate::server::State;
@@ -37,17 +37,19 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
         },
         ["apis", group, version]
             if state.kinds.all().any(|kind| kind.group == *group && kind.version == *version)
-                || reviews(group).is_some() =>
+                || catalog::reviews(group).any(|kind| kind.version == *version) =>
         {
             Ok(Answer::Value(200, resources(state, group, version)))
         }
+        ["api", _] => Err(Failure::no_path()),
         _ => Ok(Answer::Text(404, NOT_FOUND)),
     }
 }
 
 fn version() -> Value {
     json!({
-        "major": "1", "minor": "36", "gitVersion": "v1.36.4", "gitCommit": "simulated", "gitTreeState": "clean",
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": "v1.36.4", "gitCommit": "simulated", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "gc", "platform": "linux/amd64",
     })
 }
@@ -55,7 +57,7 @@ fn version() -> Value {
 fn group_entry(state: &State, group: &str) -> Option<Value> {
     let versions: BTreeSet<&str> =
         state.kinds.all().filter(|kind| kind.group == group).map(|kind| kind.version.as_str()).collect();
-    let version = versions.into_iter().next().or_else(|| reviews(group).map(|_| "v1"))?;
+    let version = versions.into_iter().next().or_else(|| catalog::reviews(group).next().map(|_| "v1"))?;
     let entry = json!({"groupVersion": format!("{group}/{version}"), "version": version});
     Some(json!({"name": group, "versions": [entry], "preferredVersion": entry}))
 }
@@ -68,48 +70,62 @@ fn groups(state: &State) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// Reviews are created and nothing else.
-fn reviews(group: &str) -> Option<&'static [(&'static str, &'static str, bool)]> {
-    match group {
-        "authorization.k8s.io" => Some(&[
-            ("localsubjectaccessreviews", "LocalSubjectAccessReview", true),
-            ("selfsubjectaccessreviews", "SelfSubjectAccessReview", false),
-            ("selfsubjectrulesreviews", "SelfSubjectRulesReview", false),
-            ("subjectaccessreviews", "SubjectAccessReview", false),
-        ]),
-        "authentication.k8s.io" => Some(&[
-            ("selfsubjectreviews", "SelfSubjectReview", false),
-            ("tokenreviews", "TokenReview", false),
-        ]),
-        _ => None,
-    }
-}
-
 fn resources(state: &State, group: &str, version: &str) -> Value {
     let mut list = Vec::new();
     for kind in state.kinds.all().filter(|kind| kind.group == group && kind.version == version) {
         list.push(resource(kind));
-        for subresource in &kind.subresources {
-            list.push(json!({
-                "name": format!("{}/{subresource}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
-                "kind": kind.kind, "verbs": ["get", "patch", "update"],
-            }));
-        }
+        list.extend(kind.subresources.iter().map(|name| subresource(kind, name)));
     }
-    for (plural, kind, namespaced) in reviews(group).into_iter().flatten() {
-        list.push(json!({"name": plural, "singularName": kind.to_lowercase(), "namespaced": namespaced, "kind": kind, "verbs": ["create"]}));
+    for kind in catalog::reviews(group) {
+        list.push(json!({
+            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+            "verbs": ["create"],
+        }));
     }
-    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    if group.is_empty() {
+        // The oldest list of all names no version of its own.
+        return json!({"kind": "APIResourceList", "groupVersion": version, "resources": list});
+    }
+    let group_version = format!("{group}/{version}");
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list})
 }
 
 fn resource(kind: &Kind) -> Value {
+    let verbs: &[&str] = if kind.is("Namespace") {
+        &["create", "delete", "get", "list", "patch", "update", "watch"]
+    } else if kind.is_custom() {
+        &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    } else {
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    };
     let mut entry = json!({
         "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-        "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        "verbs": verbs,
     });
-    if !kind.short_names.is_empty() {
-        entry["shortNames"] = kind.short_names.clone().into();
+    for (key, words) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
+        if !words.is_empty() {
+            entry[key] = words.clone().into();
+        }
+    }
+    entry
+}
+
+fn subresource(kind: &Kind, name: &str) -> Value {
+    let (group, found, verbs): (&str, &str, &[&str]) = match name {
+        "binding" => ("", "Binding", &["create"]),
+        "eviction" => ("policy", "Eviction", &["create"]),
+        "token" => ("authentication.k8s.io", "TokenRequest", &["create"]),
+        "scale" => ("autoscaling", "Scale", &["get", "patch", "update"]),
+        "finalize" => ("", &kind.kind, &["update"]),
+        _ => ("", &kind.kind, &["get", "patch", "update"]),
+    };
+    let mut entry = json!({
+        "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
+        "kind": found, "verbs": verbs,
+    });
+    if !group.is_empty() {
+        entry["group"] = group.into();
+        entry["version"] = "v1".into();
     }
     entry
 }

@@ -32,6 +32,7 @@ mod store;
 pub mod story;
 pub mod traffic;
 
+pub use rest::rights::Right;
 pub use server::{ApiServer, Commit, Options};
 pub use service::{SimBody, SimService};
 pub use store::Verb;

@@ -18,7 +18,7 @@ use crate::bootstrap;
 use crate::clock::Clock;
 use crate::kinds::{Kinds, catalog};
 use crate::rest::request::{Query, Request};
-use crate::rest::review::Policy;
+use crate::rest::rights::{Right, Rights};
 use crate::rest::{self, Answer};
 use crate::service::SimService;
 use crate::store::{Entry, Key, Shared, Store, Verb};
@@ -39,6 +39,11 @@ pub struct Options {
     /// Whether a new namespace gets its `default` service account at once, as the controller manager
     /// would give it one a moment later. Without it, pods are refused until someone creates it.
     pub default_service_accounts: bool,
+    /// Who an actor is when it asks, or signs: one who was not given a name with
+    /// [`ApiServer::identify`], and whose own name is no user's (it has no `:`).
+    pub user: String,
+    /// What is denied to whom (`*` is everyone) from the start, as by [`ApiServer::deny`].
+    pub denied: Vec<(String, Right)>,
 }
 
 impl Default for Options {
@@ -52,6 +57,8 @@ impl Default for Options {
             history: None,
             with_crds: true,
             default_service_accounts: true,
+            user: "system:serviceaccount:kubeocean-worker:kubeocean".to_owned(),
+            denied: Vec::new(),
         }
     }
 }
@@ -90,7 +97,7 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) random: ChaCha8Rng,
     pub(crate) options: Options,
-    pub(crate) policy: Policy,
+    pub(crate) rights: Rights,
     /// Grows when all watches are cut.
     pub(crate) epoch: u64,
     /// Addresses and ports that were given to services.
@@ -182,7 +189,7 @@ impl ApiServer {
             kinds: catalog::built_in(),
             clock: Clock::new(options.start),
             random: ChaCha8Rng::seed_from_u64(options.seed),
-            policy: Policy::default(),
+            rights: Rights::new(options.denied.clone()),
             epoch: 0,
             addresses: 0,
             fresh: Vec::new(),
@@ -311,12 +318,28 @@ impl ApiServer {
 
     /// Refuses a verb on a resource to an actor, from now on. `*` stands for any.
     pub fn forbid(&self, actor: &str, verb: &str, group: &str, resource: &str) {
-        self.with(|state| state.policy.forbid(actor, verb, group, resource));
+        let right = Right::of_group(verb, group, resource);
+        self.with(|state| state.rights.deny(actor, right));
+    }
+
+    /// Refuses something to an actor (`*` is everyone) from now on: requests, and reviews that ask.
+    pub fn deny(&self, actor: &str, right: Right) {
+        self.with(|state| state.rights.deny(actor, right));
+    }
+
+    /// Takes back what was denied in the same words.
+    pub fn grant(&self, actor: &str, right: &Right) {
+        self.with(|state| state.rights.grant(actor, right));
+    }
+
+    /// Says which user an actor is, to reviews and signing requests.
+    pub fn identify(&self, actor: &str, user: &str) {
+        self.with(|state| state.rights.identify(actor, user));
     }
 
     /// Allows everything again.
     pub fn allow_all(&self) {
-        self.with(|state| state.policy = Policy::default());
+        self.with(|state| state.rights.grant_all());
     }
 
     /// What runs next to an API server: garbage collection and the deletion of namespaces. Runs until it

@@ -39,6 +39,16 @@ impl Cause {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", quoted(value)))
     }
 
+    /// With a reason, for those that rarely give one.
+    pub(crate) fn because(mut self, detail: &str) -> Self {
+        self.body = with_detail(self.body, detail);
+        self
+    }
+
+    pub(crate) fn internal(field: impl Into<String>, detail: &str) -> Self {
+        Self::new("InternalError", field, with_detail("Internal error".into(), detail))
+    }
+
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<_> = supported.iter().map(|one| format!("{one:?}")).collect();
         let body = format!("Unsupported value: {}: supported values: {}", quoted(value), list.join(", "));
@@ -183,6 +193,14 @@ impl Failure {
         let qualified = kind.qualified_kind();
         let message = format!("Operation cannot be fulfilled on {qualified} {}: {why}", go_quote(name));
         Self::new(409, "Conflict", message).about(&kind.group, &kind.kind, name)
+    }
+
+    /// As [`Self::conflict`], where the server names the endpoint.
+    pub(crate) fn endpoint_conflict(kind: &Kind, endpoint: &str, name: &str, why: &str) -> Self {
+        let place = format!("{}/{endpoint}", kind.plural);
+        let qualified = if kind.group.is_empty() { place.clone() } else { format!("{place}.{}", kind.group) };
+        let message = format!("Operation cannot be fulfilled on {qualified} {}: {why}", go_quote(name));
+        Self::new(409, "Conflict", message).about(&kind.group, &place, name)
     }
 
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {

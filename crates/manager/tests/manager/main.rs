@@ -1,1 +1,7 @@
-//! Tests of the manager.
+//! The manager: simulated with faults, and in front of real API servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod residents;
+mod scene;
+mod simulated;

@@ -77,7 +77,8 @@ impl Child {
                 } else {
                     "the wish has changed"
                 };
-                Action::new(self.kind.clone(), &key, verb, why).if_uid(&*existing.object.meta.uid)
+                let Meta { uid, resource_version, .. } = &existing.object.meta;
+                Action::new(self.kind.clone(), &key, verb, why).if_uid(&**uid).if_version(&**resource_version)
             }
         }
     }
@@ -96,6 +97,9 @@ pub(super) fn heal(wanted: &[Child], existing: &[Existing]) -> Vec<Action> {
             // It is made anew when it is gone.
             Some(one) if one.object.meta.is_deleting() => {}
             Some(one) if is_as_wished(&child.body, &one.object) => {}
+            Some(one) if !can_become(&child.body, &one.object) => {
+                actions.extend(delete(one, "it cannot be changed into what is wanted, and is made anew"));
+            }
             Some(one) => actions.push(child.apply(Some(one))),
         }
     }
@@ -124,6 +128,20 @@ fn delete(existing: &Existing, why: &'static str) -> Option<Action> {
     let key = Key::<Virtual>::new(&*meta.namespace, &*meta.name);
     let action = Action::new(existing.kind.clone(), &key, Verb::Delete { grace: None, dependents }, why);
     Some(action.if_uid(&*meta.uid).if_version(&*meta.resource_version))
+}
+
+/// What an API server never lets change: whom a Deployment selects, and what a binding of a role refers to. Older
+/// installations had others.
+fn can_become(wish: &Value, object: &Object) -> bool {
+    let Ok(content) = object.content() else { return true };
+    let same = |pointer: &str, top: &str| match (wish.pointer(pointer), content.get(top)) {
+        (Some(wish), Some(have)) => {
+            let have = pointer.strip_prefix(&format!("/{top}")).and_then(|rest| have.pointer(rest));
+            have.is_none_or(|have| have == wish)
+        }
+        _ => true,
+    };
+    same("/spec/selector/matchLabels", "spec") && same("/roleRef", "roleRef")
 }
 
 /// Whether every field of the wish is in the object.

@@ -175,7 +175,7 @@ fn deployed(role: Role, existing: &[Existing]) -> Availability {
         .filter(|child| !child.object.meta.is_deleting())
         .peekable();
     if deployments.peek().is_none() {
-        return Availability::Starting(format!("the Deployment of the {role} is not there yet"));
+        return Availability::Starting(format!("the Deployment of the {role} is being made"));
     }
     let states: Vec<Availability> = deployments.map(|child| deployment(role, child)).collect();
     let worst = states.iter().find(|state| matches!(state, Availability::Failing(_)));

@@ -228,7 +228,9 @@ pub(super) fn write(situation: &Situation<'_>, verdict: &Verdict) -> (Option<Act
     let form = PatchForm::Apply { manager: MANAGER.into(), force: true };
     let verb = Verb::Patch { form, subresource: Some("status"), body: json!({"status": wanted}) };
     let action = Action::new(kinds::BINDING, &object.key(), verb, "what is true of it has changed");
-    (Some(action.if_uid(&*object.meta.uid)), news(known, verdict))
+    // A write whose answer was lost must not be repeated for nothing.
+    let action = action.if_uid(&*object.meta.uid).if_version(&*object.meta.resource_version);
+    (Some(action), news(known, verdict))
 }
 
 /// Our part of the status, as it is.

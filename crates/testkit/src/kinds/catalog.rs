@@ -2,6 +2,8 @@
 //!
 //! Deliberately absent: behaviour. Columns are facts of the server's registry; code is elsewhere.
 
+use std::sync::{Arc, LazyLock};
+
 use super::{Kind, Kinds};
 use crate::fields::Set;
 
@@ -61,38 +63,98 @@ const TABLE: &[Row] = &[
     ("networking.k8s.io", "v1", "Ingress", "ingresses", "ing", "status", GENERATION | UNCONDITIONAL, ""),
 ];
 
+/// What is sent to be answered, and never kept: group, kind, plural, whether it is in a namespace.
+#[rustfmt::skip]
+const REVIEWS: &[(&str, &str, &str, bool)] = &[
+    ("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", true),
+    ("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false),
+    ("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", false),
+    ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", false),
+    ("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", false),
+    ("authentication.k8s.io", "TokenReview", "tokenreviews", false),
+];
+
+static REVIEW_KINDS: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| {
+    let mut kinds = Vec::new();
+    for &(group, kind, plural, namespaced) in REVIEWS {
+        let flags = if namespaced { 0 } else { CLUSTER };
+        kinds.push(Arc::new(of_row(&(group, "v1", kind, plural, "", "", flags, ""))));
+    }
+    kinds
+});
+
+/// What is posted to a service account's `token`.
+pub(crate) static TOKEN_REQUEST: LazyLock<Arc<Kind>> =
+    LazyLock::new(|| Arc::new(of_row(&("authentication.k8s.io", "v1", "TokenRequest", "", "", "", 0, ""))));
+
+/// What is posted to a pod's `eviction`.
+pub(crate) static EVICTION: LazyLock<Arc<Kind>> =
+    LazyLock::new(|| Arc::new(of_row(&("policy", "v1", "Eviction", "", "", "", 0, ""))));
+
+/// What is sent to a collection to be answered at once.
+pub(crate) fn review(group: &str, plural: &str) -> Option<Arc<Kind>> {
+    reviews(group).find(|kind| kind.plural == plural).cloned()
+}
+
+/// All reviews of a group.
+pub(crate) fn reviews(group: &str) -> impl Iterator<Item = &'static Arc<Kind>> {
+    REVIEW_KINDS.iter().filter(move |kind| kind.group == group)
+}
+
+/// Whether the server has a type of this name.
+pub(crate) fn is_registered(kind: &str, api_version: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    TABLE.iter().any(|row| row.0 == group && row.1 == version && row.2 == kind)
+        || REVIEWS.iter().any(|row| row.0 == group && version == "v1" && row.1 == kind)
+}
+
 /// Every built-in kind.
 pub(crate) fn built_in() -> Kinds {
     let mut kinds = Kinds::default();
-    for &(group, version, kind, plural, short_names, subresources, flags, selectable) in TABLE {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let has = |flag: u8| flags & flag != 0;
-        let with_status = subresources.contains("status");
-        kinds.insert(Kind {
-            id: 0,
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
-            plural: plural.into(),
-            singular: kind.to_lowercase(),
-            short_names: words(short_names),
-            namespaced: !has(CLUSTER),
-            subresources: words(subresources),
-            generation: has(GENERATION),
-            unconditional: has(UNCONDITIONAL),
-            upsert: has(UPSERT),
-            returns_deleted: has(RETURNS),
-            selectable: words(selectable),
-            ignored: match kind {
-                "CertificateSigningRequest" => Set::of(&["spec", "status"]),
-                _ if with_status => Set::of(&["status"]),
-                _ => Set::default(),
-            },
-            ignored_by_status: ignored_by_status(kind),
-            custom: None,
-        });
+    for row in TABLE {
+        kinds.insert(of_row(row));
     }
     kinds
+}
+
+fn of_row(row: &Row) -> Kind {
+    let &(group, version, kind, plural, short_names, subresources, flags, selectable) = row;
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let has = |flag: u8| flags & flag != 0;
+    let with_status = subresources.contains("status");
+    Kind {
+        id: 0,
+        group: group.into(),
+        version: version.into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        singular: kind.to_lowercase(),
+        short_names: words(short_names),
+        categories: words(categories(group, kind)),
+        namespaced: !has(CLUSTER),
+        subresources: words(subresources),
+        generation: has(GENERATION),
+        unconditional: has(UNCONDITIONAL),
+        upsert: has(UPSERT),
+        returns_deleted: has(RETURNS),
+        selectable: words(selectable),
+        ignored: match kind {
+            "CertificateSigningRequest" => Set::of(&["spec", "status"]),
+            _ if with_status => Set::of(&["status"]),
+            _ => Set::default(),
+        },
+        ignored_by_status: ignored_by_status(kind),
+        custom: None,
+    }
+}
+
+/// What `kubectl get all` shows, and the like.
+fn categories(group: &str, kind: &str) -> &'static str {
+    match (group, kind) {
+        ("", "Pod" | "Service") | ("apps" | "batch" | "autoscaling", _) => "all",
+        ("apiextensions.k8s.io", _) => "api-extensions",
+        _ => "",
+    }
 }
 
 /// What the status endpoint of a kind leaves as it was.
@@ -100,6 +162,7 @@ fn ignored_by_status(kind: &str) -> Set {
     match kind {
         "Pod" => Set::of(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
         "Deployment" => Set::of(&["spec", "metadata.labels"]),
+        "CertificateSigningRequest" => Set::of(&["spec", "status.conditions"]),
         "CustomResourceDefinition" => Set::of(&["metadata", "spec"]),
         _ => Set::of(&["spec"]),
     }

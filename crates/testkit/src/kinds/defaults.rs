@@ -41,6 +41,9 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
             }
             or(&mut object["spec"], "enableServiceLinks", true);
             pod_spec(&mut object["spec"]);
+            if let Some(status) = object.get_mut("status").filter(|status| status.is_object()) {
+                super::pod_status::settle_addresses(status);
+            }
         }
         "Node" => node(object),
         "Namespace" => {
@@ -52,7 +55,14 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
             }
         }
         "Secret" => secret(object),
-        "Service" => service(&mut object["spec"]),
+        "Service" => {
+            service(&mut object["spec"]);
+            if let Some(balancer) = object.pointer_mut("/status/loadBalancer") {
+                for ingress in each(balancer, "ingress").filter(|one| one.get("ip").is_some()) {
+                    or(ingress, "ipMode", "VIP");
+                }
+            }
+        }
         "PersistentVolumeClaim" => {
             or_text(&mut object["status"], "phase", "Pending");
             or(&mut object["spec"], "volumeMode", "Filesystem");
@@ -97,6 +107,9 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
                 "metrics",
                 json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
             );
+            if let Some(behavior) = spec.get_mut("behavior") {
+                scaling(behavior);
+            }
         }
         "NetworkPolicy" => {
             let mut types = vec!["Ingress"];
@@ -104,8 +117,14 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
                 types.push("Egress");
             }
             or(&mut object["spec"], "policyTypes", json!(types));
+            for direction in ["ingress", "egress"] {
+                for rule in each(&mut object["spec"], direction) {
+                    each(rule, "ports").for_each(|port| or(port, "protocol", "TCP"));
+                }
+            }
         }
         "CustomResourceDefinition" => definition(&mut object["spec"]),
+        "TokenRequest" => or(&mut object["spec"], "expirationSeconds", 3600),
         _ => workload(kind, object),
     }
 }
@@ -170,6 +189,29 @@ fn node(object: &mut Value) {
     {
         status["allocatable"] = capacity;
     }
+    // The older field names the first range, and wins where the two differ.
+    let spec = &mut object["spec"];
+    let first = spec["podCIDRs"].get(0).cloned();
+    match (spec.get("podCIDR").cloned(), first) {
+        (Some(single), first) if first.as_ref() != Some(&single) => spec["podCIDRs"] = json!([single]),
+        (None, Some(first)) => spec["podCIDR"] = first,
+        _ => {}
+    }
+}
+
+/// Who says something about scaling has the rest filled in.
+fn scaling(behavior: &mut Value) {
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    for (direction, policies) in [("scaleUp", json!([pods, percent])), ("scaleDown", json!([percent]))] {
+        or(behavior, direction, json!({}));
+        let rules = &mut behavior[direction];
+        or(rules, "selectPolicy", "Max");
+        or(rules, "policies", policies);
+        if direction == "scaleUp" {
+            or(rules, "stabilizationWindowSeconds", 0);
+        }
+    }
 }
 
 fn secret(object: &mut Value) {
@@ -189,6 +231,8 @@ fn service(spec: &mut Value) {
     let kind = spec["type"].as_str().unwrap_or_default().to_owned();
     if spec["sessionAffinity"] == "ClientIP" {
         or(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+    } else if let Some(spec) = spec.as_object_mut() {
+        spec.remove("sessionAffinityConfig");
     }
     for port in each(spec, "ports") {
         or_text(port, "protocol", "TCP");

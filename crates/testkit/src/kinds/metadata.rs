@@ -137,7 +137,7 @@ fn name_problems(kind: &Kind, name: &str, prefix: bool) -> Vec<String> {
 }
 
 /// A label or annotation key.
-fn key_problems(key: &str) -> Vec<String> {
+pub(crate) fn key_problems(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let (prefix, name) = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, (*name).to_owned()),
@@ -182,14 +182,21 @@ pub(crate) fn label_causes(labels: &Value, path: &str, causes: &mut Vec<Cause>) 
         causes.extend(
             key_problems(key).iter().map(|problem| Cause::invalid(path, &key.as_str().into(), problem)),
         );
-        let text = value.as_str().unwrap_or_default();
-        if text.len() > 63 {
-            causes.push(Cause::invalid(path, value, "must be no more than 63 characters"));
-        }
-        if !text.is_empty() && !is_word(text) {
-            causes.push(Cause::invalid(path, value, LABEL_VALUE));
-        }
+        let problems = label_value_problems(value.as_str().unwrap_or_default());
+        causes.extend(problems.iter().map(|problem| Cause::invalid(path, value, problem)));
     }
+}
+
+/// What is wrong with the value of a label.
+pub(crate) fn label_value_problems(value: &str) -> Vec<&'static str> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push("must be no more than 63 characters");
+    }
+    if !value.is_empty() && !is_word(value) {
+        problems.push(LABEL_VALUE);
+    }
+    problems
 }
 
 /// What is wrong with the metadata of an object.

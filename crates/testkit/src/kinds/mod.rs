@@ -13,7 +13,10 @@ pub(crate) mod catalog;
 pub(crate) mod defaults;
 pub(crate) mod metadata;
 pub(crate) mod pod_defaults;
+pub(crate) mod pod_status;
 pub(crate) mod pods;
+pub(crate) mod services;
+pub(crate) mod signing;
 pub(crate) mod strategy;
 pub(crate) mod validation;
 
@@ -32,6 +35,8 @@ pub(crate) struct Kind {
     pub(crate) plural: String,
     pub(crate) singular: String,
     pub(crate) short_names: Vec<String>,
+    /// What clients show it under, beside its own name.
+    pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) subresources: Vec<String>,
     /// Starts at 1, and grows with the spec.

@@ -46,36 +46,6 @@ fn quality_of_service(spec: &Value) -> &'static str {
     if guaranteed { "Guaranteed" } else { "Burstable" }
 }
 
-/// The status endpoint takes the status, labels and annotations.
-pub(crate) fn prepare_status(old: &Value, object: &mut Value) {
-    metadata::set(object, "deletionTimestamp", None);
-    metadata::set(object, "ownerReferences", old["metadata"].get("ownerReferences").cloned());
-    let status = &mut object["status"];
-    if status["qosClass"].as_str().is_none_or(str::is_empty) {
-        status["qosClass"] = old["status"]["qosClass"].clone();
-    }
-    if status["observedGeneration"].as_i64().unwrap_or(0) == 0
-        && let Some(generation) = old["status"].get("observedGeneration")
-    {
-        status["observedGeneration"] = generation.clone();
-    }
-    for condition in super::defaults::each(status, "conditions") {
-        let before = old["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|one| one["type"] == condition["type"]);
-        if condition.get("observedGeneration").is_none()
-            && let Some(generation) = before.and_then(|before| before.get("observedGeneration"))
-        {
-            condition["observedGeneration"] = generation.clone();
-        }
-    }
-    if let Some(map) = status.as_object_mut() {
-        map.retain(|_, value| !value.is_null());
-    }
-}
-
 /// Metadata that only the main endpoint writes.
 fn restore_metadata(old: &Value, object: &mut Value) {
     for key in ["deletionTimestamp", "labels", "annotations", "finalizers", "ownerReferences"] {

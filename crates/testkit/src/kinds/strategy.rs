@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Kind, metadata, pods};
+use super::{Kind, metadata, pod_status, pods, services, signing};
 use crate::clock;
 use crate::rest::Call;
 use crate::schema::crd;
@@ -40,8 +40,10 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
                 object["spec"]["finalizers"] = finalizers.into();
             }
         }
-        "Deployment" | "Job" | "CronJob" | "ResourceQuota" | "Ingress" => reset_status(object, json!({})),
-        "ReplicaSet" | "StatefulSet" => reset_status(object, json!({"replicas": 0})),
+        "Deployment" | "Job" | "CronJob" | "ResourceQuota" => reset_status(object, json!({})),
+        "Ingress" => reset_status(object, json!({"loadBalancer": {}})),
+        "ReplicaSet" => reset_status(object, json!({"replicas": 0})),
+        "StatefulSet" => reset_status(object, json!({"replicas": 0, "availableReplicas": 0})),
         "DaemonSet" => {
             reset_status(
                 object,
@@ -65,48 +67,31 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
             reset_status(object, json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
         }
         "CertificateSigningRequest" => {
-            reset_status(object, json!({}));
-            object["spec"]["username"] = call.actor.to_string().into();
-            object["spec"]["groups"] = json!(["system:authenticated"]);
+            let user = state.rights.user(&call.actor, &state.options.user);
+            signing::prepare_create(object, &user, &crate::rest::rights::groups(&user));
         }
         "CustomResourceDefinition" => crd::prepare(object, &clock::seconds(state.now())),
-        "Service" => service(state, object),
+        "Service" => services::prepare_create(state, object),
         _ => {}
     }
     if kind.is("Job") {
         job(object);
     }
+    drop_gated(kind, object);
+}
+
+/// Fields behind feature gates that are closed by default.
+fn drop_gated(kind: &Kind, object: &mut Value) {
+    if kind.is("Lease")
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
+    }
 }
 
 fn reset_status(object: &mut Value, status: Value) {
     object["status"] = status;
-}
-
-fn service(state: &mut State, object: &mut Value) {
-    object["status"] = json!({"loadBalancer": {}});
-    let spec = &mut object["spec"];
-    if spec["type"] == "ExternalName" {
-        return;
-    }
-    if spec["clusterIP"].as_str().is_none_or(str::is_empty) {
-        // The network of the sandbox; the first addresses are left to well-known services.
-        state.addresses += 1;
-        let host = 16 + state.addresses % 980;
-        spec["clusterIP"] = format!("10.96.{}.{}", host / 250, host % 250).into();
-    }
-    spec["clusterIPs"] = json!([spec["clusterIP"]]);
-    // Without a selector, addresses of both families are somebody else's to fill in.
-    let both = spec["clusterIP"] == "None" && spec.get("selector").is_none();
-    super::defaults::or(spec, "ipFamilies", if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
-    super::defaults::or(spec, "ipFamilyPolicy", if both { "RequireDualStack" } else { "SingleStack" });
-    if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
-        for port in super::defaults::each(spec, "ports") {
-            if port.get("nodePort").is_none() {
-                state.addresses += 1;
-                port["nodePort"] = (30_000 + state.addresses % 2_700).into();
-            }
-        }
-    }
 }
 
 /// Pods of a job are found by the job's uid.
@@ -174,38 +159,18 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
             object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] =
                 generation.to_string().into();
         }
-        "Service" if call.place.subresource.is_empty() => service_update(old, object),
-        "CertificateSigningRequest"
-            if call.place.subresource != "status" && call.place.subresource != "approval" =>
-        {
-            put_back(object, "status");
+        "Service" if call.place.subresource.is_empty() => services::prepare_update(state, old, object),
+        "CertificateSigningRequest" => {
+            let now = clock::seconds(state.now());
+            signing::prepare_update(old, object, &call.place.subresource, &now);
         }
         "CustomResourceDefinition" if call.place.subresource.is_empty() => {
             crd::settle(object, &clock::seconds(state.now()));
         }
         _ => {}
     }
-    if kind.is("CertificateSigningRequest") {
-        put_back(object, "spec");
-        let now = clock::seconds(state.now());
-        for condition in super::defaults::each(&mut object["status"], "conditions") {
-            super::defaults::or(condition, "lastUpdateTime", now.as_str());
-            super::defaults::or(condition, "lastTransitionTime", now.as_str());
-        }
-    }
+    drop_gated(kind, object);
     bump_generation(call, old, object);
-}
-
-/// Addresses stay with a service that does not give them up.
-fn service_update(old: &Value, object: &mut Value) {
-    for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
-        if object["spec"].get(key).is_none()
-            && let Some(value) = old["spec"].get(key)
-            && object["spec"]["type"] != "ExternalName"
-        {
-            object["spec"][key] = value.clone();
-        }
-    }
 }
 
 fn prepare_status(kind: &Kind, old: &Value, object: &mut Value, put_back: impl Fn(&mut Value, &str)) {
@@ -228,9 +193,9 @@ fn prepare_status(kind: &Kind, old: &Value, object: &mut Value, put_back: impl F
     put_back(object, "spec");
     let keep = |object: &mut Value, key: &str| metadata::set(object, key, old["metadata"].get(key).cloned());
     match kind.kind.as_str() {
-        "Pod" => pods::prepare_status(old, object),
+        "Pod" => pod_status::prepare(old, object),
         "Deployment" => keep(object, "labels"),
-        "CustomResourceDefinition" | "CertificateSigningRequest" | "VolumeAttachment" => {
+        "CustomResourceDefinition" | "VolumeAttachment" => {
             let managed = object["metadata"].get("managedFields").cloned();
             object["metadata"] = old["metadata"].clone();
             metadata::set(object, "managedFields", managed);
@@ -252,7 +217,10 @@ fn bump_generation(call: &Call<'_>, old: &Value, object: &mut Value) {
                 .iter()
                 .any(|key| old["metadata"].get(*key) != object["metadata"].get(*key)))
     } else {
-        main && kind.generation && !kind.is("PriorityClass") && old["spec"] != object["spec"]
+        // A deployment also counts annotations: tools that roll back write there.
+        let annotated = kind.is("Deployment")
+            && old["metadata"].get("annotations") != object["metadata"].get("annotations");
+        main && kind.generation && !kind.is("PriorityClass") && (old["spec"] != object["spec"] || annotated)
     };
     if changed {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;

@@ -7,12 +7,26 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::kinds::{Kind, defaults};
+use crate::kinds::{Kind, catalog, defaults};
 use crate::schema::decode::{self, Notes};
 use crate::status::{Cause, Failure, Result, go_quote};
 
 /// Where the server's types are registered; its messages say so.
-pub(crate) const SCHEME: &str = "pkg/runtime/scheme.go:111";
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
+
+/// Why something of another kind is none of this one.
+pub(crate) fn other_kind(kind: &Kind, named: &str, version: &str) -> String {
+    if catalog::is_registered(named, version) {
+        let package = kind.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        let short = version.rsplit('/').next().unwrap_or(version);
+        return format!("converting ({short}.{named}) to ({package}.{}): unknown conversion", kind.kind);
+    }
+    format!(
+        "no kind {} is registered for version {} in scheme {SCHEME:?}",
+        go_quote(named),
+        go_quote(version)
+    )
+}
 
 /// What a client wants of unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,11 +118,10 @@ fn parsed(call: &Call<'_>) -> Result<Value> {
         }
         let short = version.rsplit('/').next().unwrap_or(version);
         return Err(Failure::bad_request(format!(
-            "{named} in version {} cannot be handled as a {}: no kind {} is registered for version {} in scheme {SCHEME:?}",
+            "{named} in version {} cannot be handled as a {}: {}",
             go_quote(short),
             kind.kind,
-            go_quote(named),
-            go_quote(version)
+            other_kind(kind, named, version)
         )));
     }
     Ok(value)

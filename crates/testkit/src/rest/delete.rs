@@ -59,6 +59,16 @@ impl Options {
         Ok(options)
     }
 
+    /// Nothing special, dry or not.
+    pub(crate) fn asked(dry_run: bool) -> Self {
+        Self { dry_run, ..Self::default() }
+    }
+
+    /// The version was looked at, and the object changed since by the one who looked.
+    pub(crate) fn forget_version(&mut self) {
+        self.version = None;
+    }
+
     pub(crate) fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -151,7 +161,7 @@ pub(crate) fn delete_with(state: &mut State, call: &Call<'_>, mut options: Optio
     Ok(Deleted { object: entry.gone().cloned().unwrap_or(old), gone: true })
 }
 
-fn check_preconditions(call: &Call<'_>, object: &Value, options: &Options) -> Result<()> {
+pub(crate) fn check_preconditions(call: &Call<'_>, object: &Value, options: &Options) -> Result<()> {
     let kind = &call.kind;
     let name = &call.place.name;
     let (uid, version) = (metadata::text(object, "uid"), metadata::text(object, "resourceVersion"));
@@ -321,12 +331,12 @@ pub(crate) fn collection(state: &mut State, call: &Call<'_>) -> Result<Answer> {
         }
         items.push(item);
     }
-    let version = state.store.revision.to_string();
-    Ok(Answer::Value(
-        200,
-        json!({
-            "kind": format!("{}List", call.kind.kind), "apiVersion": call.kind.api_version(),
-            "metadata": {"resourceVersion": version}, "items": items,
-        }),
-    ))
+    let mut list = json!({
+        "kind": format!("{}List", call.kind.kind), "apiVersion": call.kind.api_version(),
+        "metadata": {"resourceVersion": state.store.revision.to_string()}, "items": items,
+    });
+    if call.kind.is_custom() {
+        list["metadata"]["continue"] = "".into();
+    }
+    Ok(Answer::Value(200, list))
 }

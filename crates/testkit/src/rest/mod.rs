@@ -5,11 +5,14 @@
 
 pub(crate) mod body;
 pub(crate) mod delete;
+mod eviction;
 pub(crate) mod patching;
 pub(crate) mod read;
 pub(crate) mod request;
 pub(crate) mod review;
+pub(crate) mod rights;
 pub(crate) mod subresource;
+mod token;
 pub(crate) mod watch;
 pub(crate) mod write;
 
@@ -84,7 +87,7 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
     }
     let call = Call { request, kind, place, actor: request.actor.as_str().into() };
     let verb = verb(&call)?;
-    review::authorize(state, &call, verb)?;
+    rights::authorize(state, &call, verb)?;
     if !call.place.subresource.is_empty() {
         return subresource::answer(state, &call, verb);
     }

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
-use super::body::{self, SCHEME, Strictness, check_name, settle_namespace};
+use super::body::{self, Strictness, check_name, settle_namespace};
 use super::write::{create_decoded, note_owners, scope, store_update};
 use crate::clock;
 use crate::fields::managers::{self, Refusal};
@@ -57,13 +57,20 @@ pub(crate) fn patch(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)>
     };
     let identity = (object["kind"].clone(), object["apiVersion"].clone());
     if identity != (kind.kind.as_str().into(), kind.api_version().into()) {
-        return Err(wrong_identity(state, kind, &object));
+        return Err(wrong_identity(kind, &object));
     }
     body::decode(kind, &mut object, &mut unknown).map_err(|problem| invalid(&problem))?;
     if strictness == Strictness::Strict && !unknown.is_empty() {
         return Err(invalid(&format!("strict decoding error: {}", unknown.join(", "))));
     }
     finish_patch(state, call, &old, object, &now).map(|object| (200, object))
+}
+
+/// A scale with a patch on it: it has no lists, so one way of merging is as good as another.
+pub(crate) fn patched_scale(call: &Call<'_>, scale: &Value, patch: &Value) -> Result<Value> {
+    let content_type = call.request.content_type.split(';').next().unwrap_or_default().trim();
+    let content_type = if content_type == JSON_PATCH { JSON_PATCH } else { MERGE_PATCH };
+    patched(call, content_type, scale, patch)
 }
 
 /// An object with a patch on it.
@@ -92,27 +99,10 @@ fn patched(call: &Call<'_>, content_type: &str, old: &Value, patch: &Value) -> R
 }
 
 /// A patch that would make an object another kind of thing.
-fn wrong_identity(state: &State, kind: &Kind, object: &Value) -> Failure {
+fn wrong_identity(kind: &Kind, object: &Value) -> Failure {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (found, version) = (text(&object["kind"]), text(&object["apiVersion"]));
-    let known = state.kinds.all().any(|one| one.kind == found && one.api_version() == version);
-    let problem = if known {
-        let package = |group: &str| {
-            if group.is_empty() {
-                "core".to_owned()
-            } else {
-                group.split('.').next().unwrap_or(group).to_owned()
-            }
-        };
-        let short = version.rsplit('/').next().unwrap_or(&version);
-        format!(
-            "converting ({short}.{found}) to ({}.{}): unknown conversion",
-            package(&kind.group),
-            kind.kind
-        )
-    } else {
-        format!("no kind {found:?} is registered for version {version:?} in scheme {SCHEME:?}")
-    };
+    let problem = body::other_kind(kind, &found, &version);
     Failure::invalid_as("", "", "", &[Cause::invalid("patch", &Value::String(object.to_string()), &problem)])
 }
 

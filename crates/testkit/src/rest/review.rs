@@ -1,116 +1,105 @@
-//! Who may do what: a policy that allows everything until a test forbids something, and the reviews that
-//! ask for it.
+//! Reviews: who am I, what may I, what may others. They are answered, and not kept.
 //!
-//! Deliberately absent: reading roles. Rights are tested on real servers, with the rules that ship.
+//! Deliberately absent: what is allowed ([`super::rights`]).
 
 use serde_json::{Value, json};
 
 use super::request::{Place, Request};
-use super::{Answer, Call};
+use super::rights::{Asked, groups};
+use super::{Answer, Call, body, write};
+use crate::kinds::catalog;
 use crate::server::State;
-use crate::status::{Failure, Result};
-
-/// What is forbidden.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Policy {
-    rules: Vec<[String; 4]>,
-}
-
-impl Policy {
-    pub(crate) fn forbid(&mut self, actor: &str, verb: &str, group: &str, resource: &str) {
-        self.rules.push([actor, verb, group, resource].map(str::to_owned));
-    }
-
-    /// `resource` may carry a subresource: `pods/status`.
-    pub(crate) fn allows(&self, actor: &str, verb: &str, group: &str, resource: &str) -> bool {
-        let asked = [actor, verb, group, resource];
-        !self
-            .rules
-            .iter()
-            .any(|rule| rule.iter().zip(asked).all(|(rule, asked)| rule == "*" || rule == asked))
-    }
-}
-
-/// Refuses what the policy forbids, in the words of RBAC.
-pub(crate) fn authorize(state: &State, call: &Call<'_>, verb: &str) -> Result<()> {
-    let place = &call.place;
-    let resource = if place.subresource.is_empty() {
-        place.plural.clone()
-    } else {
-        format!("{}/{}", place.plural, place.subresource)
-    };
-    if state.policy.allows(&call.actor, verb, &place.group, &resource) {
-        return Ok(());
-    }
-    let whereabouts = if place.namespace.is_empty() {
-        if call.kind.is("Namespace") && !place.name.is_empty() {
-            format!(" in the namespace {:?}", place.name)
-        } else {
-            " at the cluster scope".to_owned()
-        }
-    } else {
-        format!(" in the namespace {:?}", place.namespace)
-    };
-    let why = format!(
-        "User {:?} cannot {verb} resource {resource:?} in API group {:?}{whereabouts}",
-        &*call.actor, place.group
-    );
-    Err(Failure::forbidden(&call.kind, &place.name, &why))
-}
+use crate::status::{Cause, Failure, Result};
 
 /// Answers reviews; `None` for everything else.
 pub(crate) fn answer(state: &mut State, request: &Request, place: &Place) -> Result<Option<Answer>> {
-    let kind = match (place.group.as_str(), place.plural.as_str()) {
-        ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
-        ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
-        ("authorization.k8s.io", "localsubjectaccessreviews") => "LocalSubjectAccessReview",
-        ("authorization.k8s.io", "selfsubjectrulesreviews") => "SelfSubjectRulesReview",
-        ("authentication.k8s.io", "selfsubjectreviews") => "SelfSubjectReview",
-        ("authentication.k8s.io", "tokenreviews") => "TokenReview",
-        _ => return Ok(None),
-    };
-    if request.method != "POST" {
+    let Some(kind) = catalog::review(&place.group, &place.plural) else { return Ok(None) };
+    if request.method != "POST" || !place.name.is_empty() {
         return Err(Failure::method_not_allowed());
     }
-    let mut review: Value =
-        serde_json::from_slice(&request.body).map_err(|problem| Failure::bad_request(problem.to_string()))?;
-    review["kind"] = kind.into();
-    review["apiVersion"] = format!("{}/{}", place.group, place.version).into();
-    if review.get("metadata").is_none() {
-        review["metadata"] = json!({});
+    let call = Call { request, kind, place: place.clone(), actor: request.actor.as_str().into() };
+    let mut review = body::decoded(&call)?;
+    body::settle_namespace(&call, &mut review)?;
+    let name = call.kind.kind.clone();
+    let now = crate::clock::seconds(state.now());
+    if let Some(ty) = call.kind.ty() {
+        write::note_review(ty, &call.kind.api_version(), &call.manager(), "", &mut review, &now);
     }
-    if let Some(ty) = crate::schema::built_in(kind) {
-        let now = crate::clock::seconds(state.now());
-        let version = format!("{}/{}", place.group, place.version);
-        let manager = request
-            .query
-            .get("fieldManager")
-            .unwrap_or_else(|| request.user_agent.split('/').next().unwrap_or_default());
-        super::write::note_review(ty, &version, manager, "", &mut review, &now);
-        if kind == "SelfSubjectReview" {
-            review["metadata"]["creationTimestamp"] = now.into();
-        }
-    }
-    review["status"] = match kind {
+    let user = state.rights.user(&call.actor, &state.options.user);
+    match name.as_str() {
         "SelfSubjectReview" => {
-            json!({"userInfo": {"username": request.actor, "groups": ["system:authenticated"]}})
+            review["metadata"]["creationTimestamp"] = now.into();
+            review["status"] = json!({"userInfo": {"username": user, "groups": groups(&user)}});
         }
         "SelfSubjectRulesReview" => {
-            json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}], "nonResourceRules": [], "incomplete": false})
+            if review["spec"]["namespace"].as_str().is_none_or(str::is_empty) {
+                return Err(Failure::bad_request("no namespace on request"));
+            }
+            review = rules(state, &call);
         }
-        "TokenReview" => token_status(&review["spec"]),
+        "TokenReview" => review["status"] = token_status(&review["spec"]),
         _ => {
-            let user = review["spec"]["user"].as_str().unwrap_or(&request.actor).to_owned();
-            access_status(state, &user, &review["spec"])
+            check(&call, &review)?;
+            let who = review["spec"]["user"].as_str().unwrap_or(&call.actor).to_owned();
+            review["status"] = json!({"allowed": is_allowed(state, &who, &review["spec"])});
         }
-    };
+    }
     Ok(Some(Answer::Value(201, review)))
 }
 
-fn access_status(state: &State, user: &str, spec: &Value) -> Value {
+/// A review of access asks one question.
+fn check(call: &Call<'_>, review: &Value) -> Result<()> {
+    let spec = &review["spec"];
+    let mut causes = Vec::new();
+    let given = |key: &str| spec.get(key).is_some_and(|value| !value.is_null());
+    match (given("resourceAttributes"), given("nonResourceAttributes")) {
+        (true, true) => causes.push(Cause::invalid(
+            "spec.nonResourceAttributes",
+            &spec["nonResourceAttributes"],
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (false, false) => causes.push(Cause::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        _ => {}
+    }
+    let is_self = call.kind.is("SelfSubjectAccessReview");
+    let empty = |key: &str| spec[key].as_array().is_none_or(Vec::is_empty);
+    if !is_self && spec["user"].as_str().is_none_or(str::is_empty) && empty("groups") {
+        causes.push(Cause::invalid(
+            "spec.user",
+            &"".into(),
+            "at least one of user or group must be specified",
+        ));
+    }
+    // Only a local one is in a namespace, and none has a name.
+    let local = call.kind.namespaced;
+    let mut named = review["metadata"].clone();
+    if let Some(metadata) = named.as_object_mut() {
+        metadata.retain(|key, _| key != "managedFields" && (!local || key != "namespace"));
+        if !metadata.is_empty() {
+            causes.push(Cause::invalid("metadata", &named, "must be empty"));
+        }
+    }
+    let asked = &spec["resourceAttributes"]["namespace"];
+    if local && asked.as_str().unwrap_or_default() != call.place.namespace {
+        causes.push(Cause::invalid(
+            "spec.resourceAttributes.namespace",
+            asked,
+            "must match metadata.namespace",
+        ));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_as(&call.place.group, "", "", &causes)) }
+}
+
+fn is_allowed(state: &State, who: &str, spec: &Value) -> bool {
     let attributes = &spec["resourceAttributes"];
     if attributes.is_null() {
-        return json!({"allowed": true});
+        let text = |key: &str| spec["nonResourceAttributes"][key].as_str().unwrap_or_default();
+        let asked = Asked { verb: text("verb"), group: "", resource: text("path"), namespace: "" };
+        return state.rights.allows(who, &asked);
     }
     let text = |key: &str| attributes[key].as_str().unwrap_or_default();
     let resource = if text("subresource").is_empty() {
@@ -118,11 +107,45 @@ fn access_status(state: &State, user: &str, spec: &Value) -> Value {
     } else {
         format!("{}/{}", text("resource"), text("subresource"))
     };
-    if state.policy.allows(user, text("verb"), text("group"), &resource) {
-        json!({"allowed": true})
-    } else {
-        json!({"allowed": false})
-    }
+    let asked =
+        Asked { verb: text("verb"), group: text("group"), resource: &resource, namespace: text("namespace") };
+    state.rights.allows(who, &asked)
+}
+
+/// What an administrator of a real server is told. Denials cannot be said in rules, so the list is then
+/// said to be incomplete: ask for each right instead.
+fn rules(state: &State, call: &Call<'_>) -> Value {
+    let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    let health = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+    let discovery = [
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
+    ];
+    json!({
+        "kind": call.kind.kind, "apiVersion": call.kind.api_version(), "metadata": {}, "spec": {},
+        "status": {
+            "resourceRules": [
+                everything,
+                {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
+                {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+            ],
+            "nonResourceRules": [
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+                {"verbs": ["get"], "nonResourceURLs": discovery},
+                {"verbs": ["get"], "nonResourceURLs": health},
+            ],
+            "incomplete": !state.rights.is_unlimited(&call.actor),
+        },
+    })
 }
 
 /// A token that this server issued tells whose it is; any other names the user itself, as `user:<name>`.
@@ -131,7 +154,7 @@ fn token_status(spec: &Value) -> Value {
     let token = spec["token"].as_str().unwrap_or_default();
     let audiences = spec["audiences"].clone();
     if let Some(name) = token.strip_prefix("user:") {
-        return json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}, "audiences": audiences});
+        return json!({"authenticated": true, "user": {"username": name, "groups": groups(name)}, "audiences": audiences});
     }
     let claims = token
         .split('.')
@@ -141,7 +164,7 @@ fn token_status(spec: &Value) -> Value {
     match claims {
         Some(claims) => json!({
             "authenticated": true, "audiences": claims["aud"],
-            "user": {"username": claims["sub"], "groups": ["system:serviceaccounts", "system:authenticated"]},
+            "user": {"username": claims["sub"], "groups": groups(claims["sub"].as_str().unwrap_or_default())},
         }),
         None => json!({"user": {}, "error": "[invalid bearer token, unknown]"}),
     }

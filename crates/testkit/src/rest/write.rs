@@ -5,6 +5,8 @@
 //!
 //! Deliberately absent: what a kind does at each step; see [`crate::kinds`].
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::Call;
@@ -17,6 +19,9 @@ use crate::schema::{Type, decode};
 use crate::server::State;
 use crate::status::{Cause, Failure, Result};
 use crate::store::{Key, Object, Shared};
+
+/// An approval writes conditions and nothing else.
+static IGNORED_BY_APPROVAL: LazyLock<Set> = LazyLock::new(|| Set::of(&["spec", "status.certificate"]));
 
 /// How many names the server tries for a `generateName`.
 const NAME_ATTEMPTS: usize = 8;
@@ -57,8 +62,11 @@ pub(crate) fn scope<'a>(
     manager: &'a str,
     now: &'a str,
 ) -> Scope<'a> {
-    let is_status = call.place.subresource == "status";
-    let ignored = if is_status { &call.kind.ignored_by_status } else { &call.kind.ignored };
+    let ignored = match call.place.subresource.as_str() {
+        "status" => &call.kind.ignored_by_status,
+        "approval" => &IGNORED_BY_APPROVAL,
+        _ => &call.kind.ignored,
+    };
     Scope { ty, api_version, subresource: &call.place.subresource, ignored, manager, now }
 }
 
@@ -165,16 +173,21 @@ pub(crate) fn update(state: &mut State, call: &Call<'_>) -> Result<(u16, Shared)
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     let found = old.value["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && uid != found {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {found}",
-            registry_key(call)
-        );
-        return Err(Failure::conflict(&call.kind, &call.place.name, &why));
+        return Err(other_object(call, uid, found));
     }
     metadata::dedup_owners(&mut object);
     let now = clock::seconds(state.now());
     note_owners(call, Some(&old.value), &mut object, &now);
     store_update(state, call, &old, object).map(|object| (200, object))
+}
+
+/// Someone means another object of that name.
+pub(crate) fn other_object(call: &Call<'_>, wanted: &str, found: &str) -> Failure {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+        registry_key(call)
+    );
+    Failure::conflict(&call.kind, &call.place.name, &why)
 }
 
 /// Where etcd keeps an object; the server tells.

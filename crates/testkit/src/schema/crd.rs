@@ -47,6 +47,7 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
         plural: text(&names["plural"]),
         singular: text(&names["singular"]),
         short_names: list(&names["shortNames"]),
+        categories: list(&names["categories"]),
         namespaced: spec["scope"] == "Namespaced",
         subresources: if with_status { vec!["status".into()] } else { Vec::new() },
         generation: true,

@@ -8,7 +8,6 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use kubeocean_model::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
@@ -288,11 +287,7 @@ fn leaf(scalar: Scalar, value: &mut Value) -> Result<(), Wrong> {
             Ok(())
         }
         (Scalar::Time | Scalar::MicroTime, Value::String(text)) => {
-            let Ok(at) = text.parse::<Timestamp>() else {
-                return Err(Wrong::Content(format!(
-                    "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
-                )));
-            };
+            let at = super::time::parse(text, scalar == Scalar::MicroTime).map_err(Wrong::Content)?;
             let format = if scalar == Scalar::Time { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
             *value = at.strftime(format).to_string().into();
             Ok(())

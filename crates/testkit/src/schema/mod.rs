@@ -9,6 +9,7 @@
 pub(crate) mod cel;
 pub(crate) mod crd;
 pub(crate) mod decode;
+mod time;
 pub(crate) mod validate;
 
 use std::collections::BTreeMap;

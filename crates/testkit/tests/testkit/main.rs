@@ -11,6 +11,7 @@ mod mirror;
 mod parity;
 mod poller;
 mod real;
+mod rights;
 #[path = "../../../api/tests/api/runner.rs"]
 mod runner;
 mod sample;

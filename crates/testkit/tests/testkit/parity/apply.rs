@@ -1,6 +1,6 @@
 //! Server-side apply: owners, conflicts, what goes when it is no longer applied.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::{Script, apply, get, merge, post, put, script};
 

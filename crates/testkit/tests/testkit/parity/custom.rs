@@ -1,6 +1,6 @@
 //! Custom resources: pruning, defaults, rules, status, apply.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::{Script, apply, delete, get, json_patch, merge, post, put, script, strategic};
 

@@ -1,6 +1,6 @@
 //! Deletion: grace, finalizers, propagation, preconditions, collections, namespaces.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::{Script, config, delete, delete_with, get, mark, merge, pod, post, script, watch};
 
@@ -158,6 +158,86 @@ pub(crate) fn settled() -> Vec<Script> {
             delete("configmaps/owner"),
             get("configmaps/witness").until(404),
             get("configmaps/other"),
+        ]),
+        // A witness that goes tells that the collector had its time.
+        script("an owner in another namespace", vec![
+            post("/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": "{ns}"}})).called("configmaps/far"),
+            post("configmaps", json!({"metadata": {"name": "lost", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "{ns}", "uid": "{uid:configmaps/far}"}]}})),
+            get("configmaps/lost").until(404),
+            get("/api/v1/namespaces/default/configmaps/{ns}"),
+            delete("/api/v1/namespaces/default/configmaps/{ns}"),
+        ]),
+        script("a namespaced owner of an object that is in no namespace", vec![
+            post("configmaps", config("owner")),
+            post("priorityclasses", json!({"metadata": {"name": "{ns}", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{uid:configmaps/owner}"}]}, "value": 5})),
+            post("configmaps", owned("witness", "owner", false)),
+            delete("configmaps/owner"),
+            get("configmaps/witness").until(404),
+            get("priorityclasses/{ns}"),
+            post("priorityclasses", json!({"metadata": {"name": "{ns}-never", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000000-0000-0000-0000-000000000000"}]}, "value": 5})),
+            post("configmaps", json!({"metadata": {"name": "second", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-0000-0000-000000000001"}]}})),
+            get("configmaps/second").until(404),
+            get("priorityclasses/{ns}-never"),
+            delete("priorityclasses/{ns}-never"),
+            delete("priorityclasses/{ns}"),
+        ]),
+        script("an owner of a kind that nobody serves", vec![
+            post("configmaps", json!({"metadata": {"name": "kept", "ownerReferences": [{"apiVersion": "nobody.io/v1", "kind": "Thing", "name": "t", "uid": "00000000-0000-0000-0000-000000000002"}]}})),
+            post("configmaps", json!({"metadata": {"name": "older", "ownerReferences": [{"apiVersion": "apps/v1beta1", "kind": "Deployment", "name": "d", "uid": "00000000-0000-0000-0000-000000000003"}]}})),
+            post("configmaps", json!({"metadata": {"name": "both", "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-0000-0000-000000000004"},
+                {"apiVersion": "nobody.io/v1", "kind": "Thing", "name": "t", "uid": "00000000-0000-0000-0000-000000000002"}]}})),
+            post("configmaps", json!({"metadata": {"name": "wrong", "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "kept", "uid": "{uid:configmaps/kept}"}]}})),
+            get("configmaps/wrong").until(404),
+            get("configmaps/kept"),
+            get("configmaps/older"),
+            get("configmaps/both"),
+        ]),
+        script("an owner in no namespace", vec![
+            post("priorityclasses", json!({"metadata": {"name": "{ns}"}, "value": 5})),
+            post("configmaps", json!({"metadata": {"name": "owned", "ownerReferences": [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "name": "{ns}", "uid": "{uid:priorityclasses/{ns}}"}]}})),
+            post("configmaps", json!({"metadata": {"name": "renamed", "ownerReferences": [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "name": "other-{ns}", "uid": "{uid:priorityclasses/{ns}}"}]}})),
+            get("configmaps/renamed").until(404),
+            get("configmaps/owned"),
+            delete("priorityclasses/{ns}"),
+            get("configmaps/owned").until(404),
+        ]),
+        script("foreground deletion waits for finalizers of dependents", vec![
+            post("configmaps", json!({"metadata": {"name": "owner", "finalizers": ["example.com/last"]}})),
+            post("configmaps", json!({"metadata": {"name": "held", "finalizers": ["example.com/first"], "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{uid:configmaps/owner}", "blockOwnerDeletion": true}]}})),
+            post("configmaps", owned("loose", "owner", false)),
+            delete_with("configmaps/owner", json!({"propagationPolicy": "Foreground"})),
+            get("configmaps/loose").until(404),
+            get("configmaps/held").until_it_has("/metadata/deletionTimestamp"),
+            get("configmaps/owner"),
+            merge("configmaps/held", json!({"metadata": {"finalizers": null}})),
+            get("configmaps/held").until(404),
+            get("configmaps/owner").until_it_lacks("/metadata/finalizers/1"),
+            merge("configmaps/owner", json!({"metadata": {"finalizers": null}})),
+            get("configmaps/owner").until(404),
+        ]),
+        script("foreground deletion does not wait for who does not block", vec![
+            post("configmaps", config("owner")),
+            post("configmaps", json!({"metadata": {"name": "held", "finalizers": ["example.com/first"], "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{uid:configmaps/owner}", "blockOwnerDeletion": false}]}})),
+            delete_with("configmaps/owner", json!({"propagationPolicy": "Foreground"})),
+            get("configmaps/owner").until(404),
+            get("configmaps/held").until_it_has("/metadata/deletionTimestamp"),
+            merge("configmaps/held", json!({"metadata": {"finalizers": null}})),
+        ]),
+        script("a binding takes its deployments with it", vec![
+            post("clusterbindings", json!({"apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding", "metadata": {"name": "{ns}", "finalizers": ["kubeocean.io/clusterbinding-manager"]}, "spec": {"clusterID": "w1", "secretRef": {"name": "w1", "namespace": "k"}, "mountNamespace": "b"}})),
+            post("serviceaccounts", json!({"metadata": {"name": "syncer", "ownerReferences": [
+                {"apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding", "name": "{ns}", "uid": "{uid:clusterbindings/{ns}}", "controller": true, "blockOwnerDeletion": true}]}})),
+            delete("clusterbindings/{ns}"),
+            post("configmaps", json!({"metadata": {"name": "witness", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-0000-0000-000000000005"}]}})),
+            get("configmaps/witness").until(404),
+            get("serviceaccounts/syncer"),
+            get("clusterbindings/{ns}"),
+            merge("clusterbindings/{ns}", json!({"metadata": {"finalizers": null}})),
+            get("serviceaccounts/syncer").until(404),
+            get("clusterbindings/{ns}").until(404),
         ]),
         script("a namespace takes everything with it", vec![
             post("configmaps", config("a")),

@@ -20,6 +20,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"Bad_[a-z0-9]{5}", "Bad_<generated>"),
         // An object that is shown again: Go's order of fields, and sometimes Go's names.
         (r#"Invalid value: ("\{.*\}"|\{.*?\}|\[\{.*\}\]): "#, "Invalid value: <object>: "),
+        (r"(Unsupported|Duplicate) value: \{[^}]*\}", "$1 value: <object>"),
         // A diff of Go structs.
         (r"previously negative\)\n[\s\S]*", "previously negative)"),
         (r"continue key is not valid: .*", "continue key is not valid"),
@@ -74,6 +75,16 @@ fn object(map: &mut Map<String, Value>) {
         map.remove("groups");
         map.remove("extra");
     }
+    // A hash of names, for the movers of storage; and what was built when, from what.
+    map.remove("storageVersionHash");
+    for key in ["buildDate", "gitCommit", "gitTreeState", "goVersion", "jti"] {
+        if map.contains_key(key) {
+            map.insert(key.into(), format!("<{key}>").into());
+        }
+    }
+    if let Some(port @ Value::Number(_)) = map.get_mut("nodePort") {
+        *port = "<port>".into();
+    }
     if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
         for entry in entries.iter_mut() {
             entry["time"] = "<time>".into();
@@ -83,8 +94,11 @@ fn object(map: &mut Map<String, Value>) {
                 .map(|key| entry[key].as_str().unwrap_or_default().to_owned())
         });
     }
-    if let Some(Value::Array(causes)) = map.get_mut("causes") {
-        causes.sort_by_key(Value::to_string);
+    // Rules come from a map of Go's.
+    for list in ["causes", "resourceRules", "nonResourceRules"] {
+        if let Some(Value::Array(items)) = map.get_mut(list) {
+            items.sort_by_key(Value::to_string);
+        }
     }
     // Keys may carry uids too.
     let taken = std::mem::take(map);

@@ -1,7 +1,5 @@
 //! Objects of every kind: what is filled in, what is refused, what an update may do.
 
-use serde_json::json;
-
 use super::script::{Script, config, delete, get, json_patch, merge, post, put, script, strategic};
 
 pub(crate) fn scripts() -> Vec<Script> {

@@ -1,7 +1,5 @@
 //! Pods and nodes: what is filled in, what may change, and what their status endpoints take.
 
-use serde_json::json;
-
 use super::script::{Script, apply, get, json_patch, merge, pod, post, put, script, strategic};
 
 pub(crate) fn scripts() -> Vec<Script> {

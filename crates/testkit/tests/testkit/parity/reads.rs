@@ -1,6 +1,6 @@
 //! Lists: selectors, pages, revisions, metadata only; and the server's own pages.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::{Script, compact, delete, get, mark, merge, pod, post, script, watch};
 
@@ -86,9 +86,35 @@ pub(crate) fn scripts() -> Vec<Script> {
         script("the server itself", vec![
             get("/readyz"),
             get("/livez"),
+            get("/healthz"),
+            get("/version"),
             get("/api"),
+            get("/apis").among(),
             get("/apis/coordination.k8s.io"),
+            get("/apis/cloud.tencent.com"),
+            get("/apis/nobody.io"),
             get("/nonsense"),
+        ]),
+        script("what is served", vec![
+            get("/api/v1").among(),
+            get("/apis/apps/v1").among(),
+            get("/apis/batch/v1").among(),
+            get("/apis/policy/v1").among(),
+            get("/apis/autoscaling/v2").among(),
+            get("/apis/coordination.k8s.io/v1").among(),
+            get("/apis/discovery.k8s.io/v1").among(),
+            get("/apis/storage.k8s.io/v1").among(),
+            get("/apis/scheduling.k8s.io/v1").among(),
+            get("/apis/rbac.authorization.k8s.io/v1").among(),
+            get("/apis/apiextensions.k8s.io/v1").among(),
+            get("/apis/certificates.k8s.io/v1").among(),
+            get("/apis/networking.k8s.io/v1").among(),
+            get("/apis/authorization.k8s.io/v1").among(),
+            get("/apis/authentication.k8s.io/v1").among(),
+            get("/apis/cloud.tencent.com/v1beta1").among(),
+            get("/apis/cloud.tencent.com/v1").among(),
+            get("/apis/nobody.io/v1").among(),
+            get("/api/v2").among(),
         ]),
     ]
 }

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kubeocean_testkit::ApiServer;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::mask;
 use super::script::{How, Script, Step};
@@ -42,6 +42,11 @@ const PLACES: &[(&str, &str, bool)] = &[
     ("resourceleasingpolicies", "apis/cloud.tencent.com/v1beta1", false),
     ("selfsubjectreviews", "apis/authentication.k8s.io/v1", false),
     ("selfsubjectaccessreviews", "apis/authorization.k8s.io/v1", false),
+    ("selfsubjectrulesreviews", "apis/authorization.k8s.io/v1", false),
+    ("localsubjectaccessreviews", "apis/authorization.k8s.io/v1", true),
+    ("customresourcedefinitions", "apis/apiextensions.k8s.io/v1", false),
+    ("ingresses", "apis/networking.k8s.io/v1", true),
+    ("statefulsets", "apis/apps/v1", true),
     ("subjectaccessreviews", "apis/authorization.k8s.io/v1", false),
 ];
 
@@ -102,7 +107,7 @@ impl Player<'_> {
             let (code, answer) =
                 self.send(step.method, &path, step.content_type, step.accept, body.clone()).await;
             match step.how {
-                How::Until(wanted) if wanted != code && tokio::time::Instant::now() < deadline => {
+                how if !how.is_content_with(code, &answer) && tokio::time::Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 _ => break (code, answer),
@@ -121,7 +126,11 @@ impl Player<'_> {
                 json!({"code": code})
             }
             How::Watch => events(code, &answer),
-            How::Once | How::Until(_) => self.note(step, code, &answer),
+            How::Among => listed(code, &answer),
+            How::Code(_) => json!({"code": code}),
+            How::Once | How::Until(_) | How::UntilItHas(_) | How::UntilItLacks(_) => {
+                self.note(step, code, &answer)
+            }
         }
     }
 
@@ -129,7 +138,8 @@ impl Player<'_> {
         let Ok(mut object) = serde_json::from_str::<Value>(answer) else {
             return json!({"code": code, "text": answer.trim()});
         };
-        let short = step.path.split('?').next().unwrap_or_default().to_owned();
+        let path = step.called.unwrap_or(&step.path);
+        let short = self.fill(path.split('?').next().unwrap_or_default());
         let meta = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (uid, version) = (meta("uid"), meta("resourceVersion"));
         if !meta("continue").is_empty() {
@@ -152,6 +162,10 @@ impl Player<'_> {
                 object["message"] = message.into();
             }
             return json!({"code": code, "status": object});
+        }
+        if object["kind"] == "TokenRequest" {
+            object["claims"] = claims(&object["status"]["token"]);
+            object["lives for"] = lifetime(&object);
         }
         mask::answer(&mut object);
         let changed = before.filter(|_| !version.is_empty()).map(|before| before != version);
@@ -207,6 +221,58 @@ impl Player<'_> {
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();
         (code, String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+impl How {
+    /// Whether an answer is the one that was waited for.
+    fn is_content_with(self, code: u16, answer: &str) -> bool {
+        let there = |pointer: &str| {
+            serde_json::from_str::<Value>(answer).is_ok_and(|answer| answer.pointer(pointer).is_some())
+        };
+        match self {
+            Self::Until(wanted) | Self::Code(wanted) => code == wanted,
+            Self::UntilItHas(pointer) => there(pointer),
+            Self::UntilItLacks(pointer) => !there(pointer),
+            _ => true,
+        }
+    }
+}
+
+/// What a token says, its times counted from its own beginning.
+fn claims(token: &Value) -> Value {
+    use base64::Engine as _;
+    let Some(payload) = token.as_str().and_then(|token| token.split('.').nth(1)) else { return Value::Null };
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).unwrap();
+    let mut claims: Value = serde_json::from_slice(&bytes).unwrap();
+    let began = claims["iat"].as_i64().unwrap();
+    for pointer in ["/exp", "/nbf", "/iat", "/kubernetes.io/warnafter"] {
+        if let Some(at) = claims.pointer_mut(pointer) {
+            *at = (at.as_i64().unwrap() - began).into();
+        }
+    }
+    claims
+}
+
+/// In seconds, from its creation until what the status says.
+fn lifetime(request: &Value) -> Value {
+    let at = |value: &Value| value.as_str()?.parse::<jiff::Timestamp>().ok();
+    let (from, until) =
+        (at(&request["metadata"]["creationTimestamp"]), at(&request["status"]["expirationTimestamp"]));
+    from.zip(until).map(|(from, until)| until.as_second() - from.as_second()).into()
+}
+
+/// A list of what is served, by name: a real server serves more.
+fn listed(code: u16, answer: &str) -> Value {
+    let mut object: Value = serde_json::from_str(answer).unwrap_or_default();
+    mask::answer(&mut object);
+    for list in ["resources", "groups"] {
+        if let Some(Value::Array(items)) = object.get_mut(list).map(Value::take) {
+            let named =
+                items.into_iter().map(|item| (item["name"].as_str().unwrap_or_default().to_owned(), item));
+            object[list] = Value::Object(named.collect());
+        }
+    }
+    json!({"code": code, "object": object})
 }
 
 /// The events of a watch. Bookmarks come when the server likes, but for the one that ends a list.

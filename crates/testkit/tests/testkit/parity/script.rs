@@ -4,7 +4,13 @@
 //! bodies, `{ns}` is that namespace, `{uid:plural/name}` and `{rv:plural/name}` are of the object as last
 //! seen, `{mark}` is the revision at the last mark, `{continue}` the token of the last page.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+/// See the macro `json`.
+#[inline(never)]
+pub(crate) fn made(make: impl FnOnce() -> Value) -> Value {
+    make()
+}
 
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -22,6 +28,8 @@ pub(crate) struct Step {
     pub(crate) accept: &'static str,
     pub(crate) body: Option<Value>,
     pub(crate) how: How,
+    /// Under which short path its answer is remembered, if not under its own.
+    pub(crate) called: Option<&'static str>,
 }
 
 /// What is done with the answer.
@@ -31,6 +39,14 @@ pub(crate) enum How {
     Once,
     /// It is asked again until it has this code: something else has to notice first.
     Until(u16),
+    /// It is asked again until there is something at this pointer.
+    UntilItHas(&'static str),
+    /// It is asked again until there is nothing at this pointer.
+    UntilItLacks(&'static str),
+    /// Of what a real server lists, only what both have by name is compared.
+    Among,
+    /// Only its code is compared, once it is this one: a real server takes steps on the way.
+    Code(u16),
     /// The events of a watch are compared.
     Watch,
     /// The revision is remembered.
@@ -50,6 +66,31 @@ impl Step {
         self
     }
 
+    pub(crate) fn until_it_has(mut self, pointer: &'static str) -> Self {
+        self.how = How::UntilItHas(pointer);
+        self
+    }
+
+    pub(crate) fn until_it_lacks(mut self, pointer: &'static str) -> Self {
+        self.how = How::UntilItLacks(pointer);
+        self
+    }
+
+    pub(crate) fn among(mut self) -> Self {
+        self.how = How::Among;
+        self
+    }
+
+    pub(crate) fn code_only(mut self, code: u16) -> Self {
+        self.how = How::Code(code);
+        self
+    }
+
+    pub(crate) fn called(mut self, path: &'static str) -> Self {
+        self.called = Some(path);
+        self
+    }
+
     pub(crate) fn sent_as(mut self, content_type: &'static str) -> Self {
         self.content_type = content_type;
         self
@@ -62,7 +103,15 @@ impl Step {
 }
 
 fn step(method: &'static str, path: &str, content_type: &'static str, body: Option<Value>) -> Step {
-    Step { method, path: path.to_owned(), content_type, accept: "application/json", body, how: How::Once }
+    Step {
+        method,
+        path: path.to_owned(),
+        content_type,
+        accept: "application/json",
+        body,
+        how: How::Once,
+        called: None,
+    }
 }
 
 pub(crate) fn get(path: &str) -> Step {

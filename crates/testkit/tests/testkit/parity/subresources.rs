@@ -1,11 +1,14 @@
-//! Binding, eviction, tokens, reviews.
+//! Binding, eviction, scale, and other things that are reached through an object.
 
-use serde_json::json;
+use serde_json::Value;
 
-use super::script::{Script, delete, get, merge, pod, post, put, script, strategic};
+use super::script::{Script, Step, delete, get, mark, merge, pod, post, put, script, strategic, watch};
 
-/// A signing request; only its first lines are looked at.
-const REQUEST: &str = include_str!("request.b64");
+const OTHER_UID: &str = "00000000-0000-0000-0000-000000000000";
+
+fn evict(name: &str, options: Value) -> Step {
+    post(&format!("pods/{name}/eviction"), json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "{ns}"}, "deleteOptions": options}))
+}
 
 pub(crate) fn scripts() -> Vec<Script> {
     vec![
@@ -18,6 +21,11 @@ pub(crate) fn scripts() -> Vec<Script> {
             post("pods", pod("q", json!({}))),
             post("pods/q/binding", json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "q", "annotations": {"a": "b"}}, "target": {"kind": "Node", "name": "n1"}})),
             get("pods/q"),
+            post("pods", pod("nominated", json!({}))),
+            merge("pods/nominated/status", json!({"status": {"nominatedNodeName": "n1"}})),
+            post("pods/nominated/binding", json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "nominated", "uid": OTHER_UID}, "target": {"kind": "Node", "name": "n1"}})),
+            post("pods/nominated/binding", json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "nominated"}, "target": {"kind": "Node", "name": "n1"}})),
+            get("pods/nominated"),
             post("pods", pod("gated", json!({"schedulingGates": [{"name": "example.com/gate"}]}))),
             post("pods/gated/binding", json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gated"}, "target": {"kind": "Node", "name": "n1"}})),
         ]),
@@ -37,15 +45,56 @@ pub(crate) fn scripts() -> Vec<Script> {
             get("pods/free"),
             post("pods/missing/eviction", json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "missing", "namespace": "{ns}"}})),
         ]),
-        script("tokens", vec![
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "expirationSeconds": 3600}})),
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})),
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "expirationSeconds": 60}})),
-            post("serviceaccounts/missing/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"]}})),
-            post("pods", pod("p", json!({}))),
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "{uid:pods/p}"}}})),
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "00000000-0000-0000-0000-000000000000"}}})),
-            post("serviceaccounts/default/token", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "missing"}}})),
+        script("an eviction of another pod of that name", vec![
+            post("pods", json!({"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}})),
+            merge("pods/p/status", json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})),
+            mark(),
+            evict("p", json!({"preconditions": {"uid": OTHER_UID}})),
+            get("pods/p"),
+            evict("p", json!({"preconditions": {"resourceVersion": "1"}})),
+            get("pods/p"),
+            post("poddisruptionbudgets", json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}})),
+            merge("poddisruptionbudgets/b/status", json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 2, "currentHealthy": 3, "desiredHealthy": 1, "expectedPods": 3}})),
+            evict("p", json!({"preconditions": {"uid": OTHER_UID}})),
+            get("pods/p"),
+            get("poddisruptionbudgets/b"),
+            evict("p", json!({"dryRun": ["All"]})),
+            post("pods/p/eviction?dryRun=All", json!({"metadata": {"name": "p"}})),
+            get("pods/p"),
+            get("poddisruptionbudgets/b"),
+            post("pods/p/eviction", json!({"metadata": {"name": "q"}})),
+            post("pods/p/eviction", json!({})),
+            evict("p", json!({"preconditions": {"uid": "{uid:pods/p}", "resourceVersion": "{rv:pods/p}"}, "gracePeriodSeconds": 7})),
+            get("pods/p"),
+            watch("pods?resourceVersion={mark}"),
+        ]),
+        script("an eviction of a pod that does not run", vec![
+            post("pods", pod("p", json!({"nodeName": "n1"}))),
+            mark(),
+            evict("p", json!({})),
+            get("pods/p"),
+            evict("p", json!({})),
+            watch("pods?resourceVersion={mark}"),
+            post("pods", pod("done", json!({"nodeName": "n1"}))),
+            merge("pods/done/status", json!({"status": {"phase": "Succeeded"}})),
+            mark(),
+            evict("done", json!({})),
+            watch("pods?resourceVersion={mark}"),
+            // The server tries for ten seconds.
+            post("pods", pod("other", json!({"nodeName": "n1"}))),
+            evict("other", json!({"preconditions": {"uid": OTHER_UID}})),
+            get("pods/other"),
+        ]),
+        script("an eviction that no budget minds", vec![
+            post("pods", json!({"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}})),
+            merge("pods/p/status", json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}})),
+            post("poddisruptionbudgets", json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}})),
+            post("poddisruptionbudgets", json!({"metadata": {"name": "c"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}})),
+            evict("p", json!({})),
+            delete("poddisruptionbudgets/c"),
+            evict("p", json!({})),
+            get("pods/p"),
+            get("poddisruptionbudgets/b"),
         ]),
         script("subresources that are not there", vec![
             post("configmaps", json!({"metadata": {"name": "a"}})),
@@ -67,13 +116,6 @@ pub(crate) fn scripts() -> Vec<Script> {
             strategic("pods/q/resize", json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}}]}})),
             strategic("pods/q/ephemeralcontainers", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1"}], "nodeName": "n1"}})),
         ]),
-        script("signing requests", vec![
-            post("certificatesigningrequests", json!({"metadata": {"name": "{ns}"}, "spec": {"signerName": "example.com/x", "usages": ["client auth"], "request": REQUEST}})),
-            merge("certificatesigningrequests/{ns}/approval", json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "R", "message": "m"}]}})),
-            merge("certificatesigningrequests/{ns}", json!({"spec": {"signerName": "example.com/y"}, "metadata": {"labels": {"a": "b"}}})),
-            merge("certificatesigningrequests/{ns}/status", json!({"status": {"certificate": "LS0="}})),
-            delete("certificatesigningrequests/{ns}"),
-        ]),
         script("a namespace's own endpoints", vec![
             merge("namespaces/{ns}", json!({"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": []}, "status": {"phase": "Terminating"}})),
             merge("namespaces/{ns}/status", json!({"status": {"conditions": [{"type": "X", "status": "True"}]}})),
@@ -91,12 +133,6 @@ pub(crate) fn scripts() -> Vec<Script> {
             merge("configmaps/a", json!({"data": {"a": 1}})),
             merge("configmaps/a", json!({"kind": "Secret"})),
             merge("configmaps/a?fieldValidation=Sometimes", json!({"data": {"a": "1"}})),
-        ]),
-        script("reviews", vec![
-            post("selfsubjectreviews", json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})).sent_as("application/json"),
-            get("selfsubjectaccessreviews"),
-            post("subjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": "admin", "groups": ["system:masters"], "resourceAttributes": {"verb": "get", "resource": "pods"}}})),
-            post("selfsubjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}})),
         ]),
     ]
 }

@@ -1,6 +1,6 @@
 //! Watches: from where, what they show, and how they are refused.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::{Script, apply, delete, get, mark, merge, pod, post, script, watch};
 

@@ -1,0 +1,118 @@
+//! Who else lives in the simulated computing cluster: the controller of Deployments, and the syncers that they run.
+
+use kubeocean_api::keys::{finalizers, labels};
+use kubeocean_model::action::kinds;
+use kubeocean_testkit::ApiServer;
+use serde_json::{Value, json};
+
+const MERGE: Option<&str> = Some("application/merge-patch+json");
+
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn label<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["labels"][key].as_str().unwrap_or_default()
+}
+
+pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == finalizer))
+}
+
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The path of an object.
+pub(crate) fn path(plural: &str, object: &Value) -> String {
+    let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+    format!("{}/{name}", collection(plural, namespace))
+}
+
+pub(crate) fn collection(plural: &str, namespace: &str) -> String {
+    let all = [
+        kinds::BINDING,
+        kinds::POLICY,
+        kinds::DEPLOYMENT,
+        kinds::SERVICE,
+        kinds::SERVICE_ACCOUNT,
+        kinds::ROLE,
+        kinds::ROLE_BINDING,
+        kinds::CLUSTER_ROLE_BINDING,
+        kinds::DISRUPTION_BUDGET,
+        kinds::NODE,
+        kinds::LEASE,
+        kinds::SECRET,
+        kinds::NAMESPACE,
+    ];
+    let kind = all.iter().find(|kind| kind.plural == plural).unwrap_or_else(|| panic!("{plural}"));
+    kind.collection_path(kind.namespaced.then_some(namespace))
+}
+
+/// One moment in the life of all of them.
+pub(crate) fn live(server: &ApiServer) {
+    roll_out(server);
+    for binding in server.list("clusterbindings", None) {
+        let uid = text(&binding, "/metadata/uid");
+        let alive = server.list("deployments", None).iter().any(|deployment| {
+            label(deployment, labels::BINDING_UID) == uid
+                && label(deployment, labels::COMPONENT) == "syncer"
+                && !is_deleting(deployment)
+        });
+        if alive {
+            sync(server, &binding);
+        }
+    }
+}
+
+/// Deployments become available.
+fn roll_out(server: &ApiServer) {
+    for deployment in server.list("deployments", None) {
+        let generation = &deployment["metadata"]["generation"];
+        if deployment["status"]["observedGeneration"] == *generation || is_deleting(&deployment) {
+            continue;
+        }
+        let condition = json!({"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"});
+        let body = json!({"status": {"observedGeneration": generation, "conditions": [condition]}});
+        let path = format!("{}/status", path("deployments", &deployment));
+        server.call("deployments", "PATCH", &path, MERGE, Some(body));
+    }
+}
+
+/// What a syncer does: a finalizer first, then a virtual node; and all of it back when its binding goes.
+fn sync(server: &ApiServer, binding: &Value) {
+    let (name, uid) = (text(binding, "/metadata/name"), text(binding, "/metadata/uid"));
+    let version = text(binding, "/metadata/resourceVersion");
+    let place = format!("{}/{name}", collection("clusterbindings", ""));
+    let node = format!("vnode-{}-n1", text(binding, "/spec/clusterID"));
+    let stamp = json!({labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: uid});
+    let set_finalizers = |all: Vec<Value>| {
+        let body = json!({"metadata": {"finalizers": all, "resourceVersion": version}});
+        server.call("syncer", "PATCH", &place, MERGE, Some(body));
+    };
+    let known = binding["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let ours = finalizers::CLUSTER_BINDING_SYNCER;
+    match (is_deleting(binding), has_finalizer(binding, ours)) {
+        (false, false) => set_finalizers([known, vec![ours.into()]].concat()),
+        (false, true) => {
+            let meta = json!({"name": node, "labels": stamp, "finalizers": [finalizers::VNODE]});
+            server.call("syncer", "POST", &collection("nodes", ""), None, Some(json!({"metadata": meta})));
+            let meta = json!({"name": node, "labels": stamp});
+            let leases = collection("leases", "kube-node-lease");
+            server.call("syncer", "POST", &leases, None, Some(json!({"metadata": meta, "spec": {}})));
+        }
+        (true, true) => {
+            let nodes = server.list("nodes", None);
+            let mine = nodes.iter().find(|one| label(one, labels::BINDING_UID) == uid);
+            let Some(mine) = mine else {
+                return set_finalizers(known.into_iter().filter(|one| one != ours).collect());
+            };
+            let body = json!({"metadata": {"finalizers": []}});
+            server.call("syncer", "PATCH", &path("nodes", mine), MERGE, Some(body));
+            server.call("syncer", "DELETE", &path("nodes", mine), None, None);
+            let lease = format!("{}/{node}", collection("leases", "kube-node-lease"));
+            server.call("syncer", "DELETE", &lease, None, None);
+        }
+        (true, false) => {}
+    }
+}

@@ -1,0 +1,372 @@
+//! The world of the manager: a computing cluster, two worker clusters, and the rules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_api::keys::{annotations, finalizers, labels};
+use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::credentials::CredentialError;
+use kubeocean_cluster::leader::Leadership;
+use kubeocean_cluster::metrics::Metrics;
+use kubeocean_manager::manager::{Manager, Parts, Workers};
+use kubeocean_manager::probe::{Connect, Route};
+use kubeocean_manager::template::{Installation, Templates};
+use kubeocean_model::bind::MANAGER;
+use kubeocean_testkit::chaos::Profile;
+use kubeocean_testkit::crash::CrashLayer;
+use kubeocean_testkit::simulation::{Site, World};
+use kubeocean_testkit::traffic::Traffic;
+use kubeocean_testkit::{ApiServer, Commit, Options, Verb};
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+use crate::residents::{collection, has_finalizer, is_deleting, label, live, path, text};
+
+pub(crate) const NAMESPACE: &str = "kubeocean-system";
+pub(crate) const MOUNT: &str = "mount";
+
+pub(crate) const ONLY_OURS: &str = "nothing of others is touched";
+pub(crate) const ONE_EACH: &str = "never two Deployments of one role";
+pub(crate) const SYNCER_LIVES: &str = "a syncer is not taken away before its work is done";
+pub(crate) const CONFIRMED: &str = "a binding goes after its Deployments";
+
+pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10 * 60);
+const REST_AFTER_RESTORE: Duration = Duration::from_secs(45 * 60);
+
+/// Sixteen watches are renewed each minute or two; each of three worker clusters is asked every ten seconds, and wholly,
+/// some ninety questions, every five minutes.
+const REQUESTS_A_MINUTE: u64 = 16 + 3 * (6 + 20);
+
+pub(crate) const MERGE: Option<&str> = Some("application/merge-patch+json");
+
+pub(crate) const CHILDREN: [&str; 8] = [
+    "deployments",
+    "services",
+    "serviceaccounts",
+    "roles",
+    "rolebindings",
+    "clusterrolebindings",
+    "poddisruptionbudgets",
+    "horizontalpodautoscalers",
+];
+
+/// All clusters, and the manager's end of the wire. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) virt: Site,
+    pub(crate) workers: [Site; 2],
+    pub(crate) traffic: Traffic,
+    pub(crate) clock: Clock,
+    pub(crate) restored: Arc<RwLock<bool>>,
+}
+
+impl Scene {
+    pub(crate) fn new(world: &World, profile: impl Fn(&str) -> Profile) -> Self {
+        let virt = world.site_with("V", profile("V"), &Options::default());
+        let workers = [world.site("p1", profile("p1")), world.site("p2", profile("p2"))];
+        let setup = |server: &ApiServer, plural: &str, namespace: &str, body: Value| {
+            let (code, answer) =
+                server.call("setup", "POST", &collection(plural, namespace), None, Some(body));
+            assert_eq!(code, 201, "{answer}");
+        };
+        for namespace in [NAMESPACE, "kubeocean-fake"] {
+            setup(&virt.server, "namespaces", "", json!({"metadata": {"name": namespace}}));
+        }
+        for worker in &workers {
+            setup(&worker.server, "namespaces", "", json!({"metadata": {"name": MOUNT}}));
+            for node in ["n1", "n2"] {
+                setup(&worker.server, "nodes", "", json!({"metadata": {"name": node}}));
+            }
+        }
+        let scene = Self {
+            traffic: Traffic::of(MANAGER, &world.oracle),
+            clock: Clock::simulated(virt.server.now()),
+            world: world.clone(),
+            virt,
+            workers,
+            restored: Arc::default(),
+        };
+        for (name, content) in [("s1", "p1"), ("s2", "p2"), ("s3", "p1")] {
+            scene.write_secret(name, content);
+        }
+        scene.rules();
+        scene
+    }
+
+    /// A kubeconfig is the name of the cluster that it leads to; after a blank anything may follow.
+    pub(crate) fn write_secret(&self, name: &str, content: &str) {
+        let server = &self.virt.server;
+        let data = json!({"kubeconfig": encode(content)});
+        let place = format!("{}/{name}", collection("secrets", NAMESPACE));
+        let (code, _) = server.call("user", "PATCH", &place, MERGE, Some(json!({"data": data})));
+        if code == 404 {
+            let body = json!({"metadata": {"name": name}, "data": data});
+            server.call("user", "POST", &collection("secrets", NAMESPACE), None, Some(body));
+        }
+    }
+
+    pub(crate) fn bind(&self, name: &str, cluster_id: &str, secret: &str) {
+        let body = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "clusterID": cluster_id, "mountNamespace": MOUNT,
+                "secretRef": {"name": secret, "namespace": NAMESPACE},
+            },
+        });
+        let mut body = body;
+        body["apiVersion"] = kubeocean_model::action::kinds::BINDING.api_version().into();
+        body["kind"] = "ClusterBinding".into();
+        self.virt.server.call("user", "POST", &collection("clusterbindings", ""), None, Some(body));
+    }
+
+    pub(crate) fn patch_binding(&self, name: &str, body: Value) {
+        let place = format!("{}/{name}", collection("clusterbindings", ""));
+        self.virt.server.call("user", "PATCH", &place, MERGE, Some(body));
+    }
+
+    pub(crate) fn unbind(&self, name: &str, foreground: bool) {
+        let place = format!("{}/{name}", collection("clusterbindings", ""));
+        let policy = if foreground { "Foreground" } else { "Background" };
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        self.virt.server.call("user", "DELETE", &place, None, Some(body));
+    }
+
+    /// One life of the manager.
+    pub(crate) async fn manage(&self, life: Option<&CrashLayer>) {
+        let metrics = Metrics::new("manager");
+        let settings = Settings { seed: self.world.seed, ..Settings::new("virtual", MANAGER, &metrics) };
+        let virt = Cluster::over(self.virt.client(&self.traffic, life), settings);
+        let namespace = self.virt.server.get("namespaces", "", "kube-system").unwrap();
+        let (scene, life) = (self.clone(), life.cloned());
+        let connect: Connect = Arc::new(move |kubeconfig| {
+            let (scene, life) = (scene.clone(), life.clone());
+            Box::pin(async move {
+                let content = String::from_utf8_lossy(&kubeconfig).into_owned();
+                let name = content.split_whitespace().next().unwrap_or_default();
+                let site = scene.workers.iter().find(|site| site.name == name);
+                let site = site.ok_or(CredentialError::NotKubeconfig)?;
+                let client = site.client(&scene.traffic, life.as_ref());
+                Ok(Route { client, server: format!("https://{name}") })
+            })
+        });
+        let parts = Parts {
+            virt,
+            connect,
+            installation: Installation {
+                namespace: NAMESPACE.to_owned(),
+                virtual_cluster_uid: text(&namespace, "/metadata/uid").to_owned(),
+                image: "kubeocean:test".to_owned(),
+                cluster_domain: "cluster.local".to_owned(),
+            },
+            workers: Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in()))))),
+            leadership: Leadership::always(),
+            clock: self.clock.clone(),
+            metrics,
+            seed: Some(self.world.seed),
+        };
+        let (manager, background) = Manager::new(parts).unwrap();
+        manager.run(background).await;
+    }
+
+    /// Everyone else, for ever.
+    pub(crate) async fn others(&self) {
+        let residents = async {
+            loop {
+                live(&self.virt.server);
+                tokio::time::sleep(Duration::from_millis(1300)).await;
+            }
+        };
+        tokio::join!(self.virt.server.controllers(), residents);
+    }
+
+    fn rules(&self) {
+        let oracle = &self.world.oracle;
+        let server = self.virt.server.clone();
+        oracle.always("V", &self.virt.server, ONLY_OURS, |commit| {
+            let Some(old) = commit.old.as_deref().filter(|_| commit.actor == MANAGER) else { return Ok(()) };
+            let swept = ["nodes", "leases", "csinodes", "pods", "certificatesigningrequests"];
+            if !CHILDREN.contains(&&*commit.plural) && !swept.contains(&&*commit.plural) {
+                return Ok(());
+            }
+            if is_ours(old) { Ok(()) } else { Err(format!("{} {} is not ours", commit.plural, commit.name)) }
+        });
+        for (name, site) in [("p1", &self.workers[0]), ("p2", &self.workers[1])] {
+            oracle.always(name, &site.server, ONLY_OURS, |commit| {
+                if commit.actor == MANAGER { Err("nothing of P is the manager's".to_owned()) } else { Ok(()) }
+            });
+        }
+        let deployments = server.clone();
+        oracle.always("V", &self.virt.server, ONE_EACH, move |commit| {
+            let Some(new) = commit.new.as_deref().filter(|_| commit.plural == "deployments") else {
+                return Ok(());
+            };
+            let whose = |object: &Value| {
+                (label(object, labels::BINDING_UID).to_owned(), label(object, labels::COMPONENT).to_owned())
+            };
+            let all = deployments.list_at(commit.revision, "deployments", None);
+            let same = all.iter().filter(|one| whose(one) == whose(new) && !whose(new).0.is_empty()).count();
+            if same > 1 { Err(format!("{same} of {:?}", whose(new))) } else { Ok(()) }
+        });
+        let bindings = server.clone();
+        oracle.always("V", &self.virt.server, SYNCER_LIVES, move |commit| {
+            let goes = commit.actor == MANAGER && commit.plural == "deployments" && begins_to_go(commit);
+            let Some(old) = commit.old.as_deref().filter(|_| goes) else { return Ok(()) };
+            let uid = label(old, labels::BINDING_UID);
+            let all = bindings.list_at(commit.revision, "clusterbindings", None);
+            let Some(binding) = all.iter().find(|one| text(one, "/metadata/uid") == uid) else {
+                return Ok(());
+            };
+            let forced = !binding["metadata"]["annotations"][annotations::FORCE_UNBIND].is_null();
+            let done = !has_finalizer(binding, finalizers::CLUSTER_BINDING_SYNCER);
+            if is_deleting(binding) && (forced || done) {
+                return Ok(());
+            }
+            Err(format!("{} while {} needs it", commit.name, text(binding, "/metadata/name")))
+        });
+        oracle.always("V", &self.virt.server, CONFIRMED, move |commit| {
+            let (Some(old), true) = (commit.old.as_deref(), commit.plural == "clusterbindings") else {
+                return Ok(());
+            };
+            let ours = finalizers::CLUSTER_BINDING_MANAGER;
+            let dropped = commit.actor == MANAGER
+                && has_finalizer(old, ours)
+                && !commit.new.as_deref().is_some_and(|new| has_finalizer(new, ours));
+            if !dropped {
+                return Ok(());
+            }
+            let uid = text(old, "/metadata/uid");
+            let all = server.list_at(commit.revision, "deployments", None);
+            match all.iter().find(|one| label(one, labels::BINDING_UID) == uid) {
+                Some(left) => Err(format!("{} is still there", text(left, "/metadata/name"))),
+                None => Ok(()),
+            }
+        });
+    }
+
+    /// What is wrong at rest.
+    pub(crate) fn at_rest(&self) -> Result<(), String> {
+        let server = &self.virt.server;
+        let bindings = server.list("clusterbindings", None);
+        let living = |uid: &str| bindings.iter().any(|one| text(one, "/metadata/uid") == uid);
+        for plural in CHILDREN.into_iter().chain(["nodes", "leases"]) {
+            for object in server.list(plural, None) {
+                let uid = label(&object, labels::BINDING_UID);
+                if is_ours(&object) && !living(uid) {
+                    return Err(format!("{plural} {} is nobody's", text(&object, "/metadata/name")));
+                }
+            }
+        }
+        for binding in &bindings {
+            self.binding_at_rest(&bindings, binding)?;
+        }
+        Ok(())
+    }
+
+    fn binding_at_rest(&self, all: &[Arc<Value>], binding: &Value) -> Result<(), String> {
+        let (name, uid) = (text(binding, "/metadata/name"), text(binding, "/metadata/uid"));
+        if is_deleting(binding) {
+            return Err(format!("{name} is still being deleted: {}", binding["metadata"]["finalizers"]));
+        }
+        let age = |one: &Value| {
+            (text(one, "/metadata/creationTimestamp").to_owned(), text(one, "/metadata/name").to_owned())
+        };
+        let has_rival = all
+            .iter()
+            .any(|one| one["spec"]["clusterID"] == binding["spec"]["clusterID"] && age(one) < age(binding));
+        let phase = text(binding, "/status/phase");
+        let wanted = if has_rival { "Failed" } else { "Ready" };
+        if phase != wanted {
+            return Err(format!(
+                "{name} is {phase} and should be {wanted}: {}",
+                binding["status"]["conditions"]
+            ));
+        }
+        if binding["status"]["observedGeneration"] != binding["metadata"]["generation"] {
+            return Err(format!("{name}: what is said is of an older generation"));
+        }
+        let mine: usize = CHILDREN
+            .iter()
+            .map(|plural| {
+                let objects = self.virt.server.list(plural, None);
+                objects
+                    .iter()
+                    .filter(|one| label(one, labels::BINDING_UID) == uid && !is_deleting(one))
+                    .count()
+            })
+            .sum();
+        // A service account, a role, two bindings, a Deployment and a budget each, and a Service.
+        let expected = if has_rival { 0 } else { 13 };
+        if mine != expected {
+            return Err(format!("{name} has {mine} objects instead of {expected}"));
+        }
+        Ok(())
+    }
+
+    /// Leads every kubeconfig to the cluster that its bindings are bound to, calms everything, and waits for rest.
+    pub(crate) async fn comes_to_rest(&self) {
+        self.virt.chaos.calm();
+        for worker in &self.workers {
+            worker.chaos.calm();
+        }
+        // Whoever is being bound at this moment is bound then.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let uid_of = |site: &Site| {
+            let namespace = site.server.get("namespaces", "", MOUNT).unwrap();
+            text(&namespace, "/metadata/uid").to_owned()
+        };
+        for binding in self.virt.server.list("clusterbindings", None) {
+            let bound = text(&binding, "/status/workerUID");
+            let leads_to = if bound == uid_of(&self.workers[1]) { "p2" } else { "p1" };
+            self.write_secret(text(&binding, "/spec/secretRef/name"), leads_to);
+        }
+        let within = if *self.restored.read() { REST_AFTER_RESTORE } else { REST_WITHIN };
+        let oracle = &self.world.oracle;
+        if oracle.rest(within, || self.at_rest()).await {
+            tokio::time::sleep(within).await;
+            let time = Duration::from_secs(300);
+            oracle.stays_at_rest(time, &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
+        }
+    }
+
+    /// Deletes an object of the manager's, picked by a number.
+    pub(crate) fn vandalise(&self, draw: usize) {
+        let plural = CHILDREN[draw % CHILDREN.len()];
+        let objects = self.virt.server.list(plural, None);
+        let mine: Vec<_> = objects.iter().filter(|one| is_ours(one)).collect();
+        if let Some(object) = mine.get((draw / 8) % mine.len().max(1)) {
+            let place = path(plural, object);
+            match (draw / 64) % 3 {
+                0 => drop(self.virt.server.call("someone", "DELETE", &place, None, None)),
+                1 => {
+                    let body =
+                        json!({"metadata": {"annotations": {annotations::TEMPLATE_HASH: "scribbled"}}});
+                    self.virt.server.call("someone", "PATCH", &place, MERGE, Some(body));
+                }
+                _ if plural == "deployments" => {
+                    let body = json!({"spec": {"replicas": draw % 7}});
+                    self.virt.server.call("someone", "PATCH", &place, MERGE, Some(body));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn begins_to_go(commit: &Commit) -> bool {
+    let was = commit.old.as_deref().is_some_and(is_deleting);
+    let is = commit.verb == Verb::Delete || commit.new.as_deref().is_some_and(is_deleting);
+    is && !was
+}
+
+pub(crate) fn is_ours(object: &Value) -> bool {
+    let owned = object["metadata"]["ownerReferences"].as_array();
+    label(object, labels::MANAGED_BY) == labels::MANAGED_BY_VALUE
+        || owned.is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "ClusterBinding"))
+}
+
+fn encode(content: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(content)
+}

@@ -1,0 +1,182 @@
+//! The real loops, in memory, with everything that can go wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_api::keys::annotations;
+use kubeocean_model::bind::MANAGER;
+use kubeocean_testkit::chaos::Profile;
+use kubeocean_testkit::crash::{Crash, Ending, enumerate};
+use kubeocean_testkit::simulation::{Trouble, World, hunt, run, seeds};
+use kubeocean_testkit::test;
+use rand::RngExt as _;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use crate::residents::text;
+use crate::scene::{CHILDREN, MOUNT, REST_WITHIN, Scene};
+
+/// Lives of the manager, until the course is run.
+async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
+    let living = async {
+        loop {
+            tokio::select! {
+                biased;
+                () = restarts.notified() => {}
+                () = scene.manage(None) => {}
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = living => {}
+        () = scene.others() => {}
+        () = course => {}
+    }
+}
+
+/// What a user may do to bindings.
+fn user(scene: &Scene, draw: u64) {
+    let n = usize::from(draw & 1 == 1);
+    let (name, id, secret) = [("w1", "c1", "s1"), ("w2", "c2", "s2")][n];
+    match draw >> 4 & 15 {
+        0 => scene.unbind(name, false),
+        1 => scene.unbind(name, true),
+        2 => scene.bind("w3", "c1", "s3"),
+        3 => scene.unbind("w3", false),
+        4 => scene.write_secret(secret, &format!("p{} rotated {}", n + 1, draw >> 32)),
+        5 => scene.write_secret(secret, "nonsense"),
+        6 => scene.write_secret(secret, "p2"),
+        7 => scene.patch_binding(name, json!({"spec": {"serviceNamespaces": [format!("n{}", draw >> 60)]}})),
+        8 => {
+            let namespace = scene.workers[1].server.get("namespaces", "", MOUNT).unwrap();
+            let uid = text(&namespace, "/metadata/uid");
+            scene
+                .patch_binding(name, json!({"metadata": {"annotations": {annotations::ACCEPT_WORKER: uid}}}));
+        }
+        9 if draw >> 40 & 3 == 0 => {
+            scene.patch_binding(
+                name,
+                json!({"metadata": {"annotations": {annotations::FORCE_UNBIND: "a test"}}}),
+            );
+        }
+        10 | 11 => scene.vandalise((draw >> 20) as usize & 0xffff),
+        12 => scene
+            .patch_binding(name, json!({"metadata": {"annotations": {annotations::SIZE_CLASS: "large"}}})),
+        _ => scene.bind(name, id, secret),
+    }
+}
+
+async fn chaos(world: World) {
+    let scene = Scene::new(&world, |name| Profile::drawn(&mut world.random(&format!("profile of {name}"))));
+    let restarts = Arc::new(Notify::new());
+    scene.bind("w1", "c1", "s1");
+    scene.bind("w2", "c2", "s2");
+    let mut random = world.random("which troubles");
+    let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
+    for _ in 0..3 {
+        let scene = scene.clone();
+        trouble = trouble.deed("the user", move |random| user(&scene, random.random()));
+    }
+    let (v, [p1, p2]) = (&scene.virt, &scene.workers);
+    for draw in 0..7 {
+        if random.random_bool(0.4) {
+            continue;
+        }
+        trouble = match draw {
+            0 => trouble.compaction(v),
+            1 => trouble.broken_watches(v),
+            2 => trouble.partitions(v),
+            3 => trouble.partitions(p1).partitions(p2),
+            4 if random.random_bool(0.3) => {
+                let restored = Arc::clone(&scene.restored);
+                trouble.restore(v, v.server.revision(), move || *restored.write() = true)
+            }
+            5 => {
+                let clock = scene.clock.clone();
+                trouble.clock_jumps(v, move |by| clock.jump(by))
+            }
+            6 => {
+                let restarts = Arc::clone(&restarts);
+                trouble.deed("the manager dies", move |_| restarts.notify_one())
+            }
+            _ => trouble,
+        };
+    }
+    let time = Duration::from_secs(world.random("how long").random_range(60..600));
+    let course = async {
+        trouble.rage(time).await;
+        scene.comes_to_rest().await;
+    };
+    beside(&scene, &restarts, course).await;
+}
+
+#[test]
+fn bindings_come_and_go_under_chaos_and_nothing_is_left_or_lost() {
+    let report = hunt(test!(), &seeds(500), chaos);
+    println!("the manager under full chaos: {report}");
+}
+
+/// Bind, edit, rotate, unbind: each from rest to rest, and the manager may die once.
+async fn story(world: World, crash: Crash) -> Scene {
+    let scene = Scene::new(&world, |_| Profile::calm());
+    let rest = || async {
+        scene.world.oracle.rest(REST_WITHIN, || scene.at_rest()).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    };
+    let course = async {
+        scene.bind("w1", "c1", "s1");
+        scene.bind("w2", "c2", "s2");
+        rest().await;
+        scene.patch_binding("w1", json!({"spec": {"serviceNamespaces": ["web"]}}));
+        scene.bind("w3", "c1", "s3");
+        rest().await;
+        scene.write_secret("s1", "p1 with another token");
+        scene.patch_binding("w2", json!({"metadata": {"annotations": {annotations::SIZE_CLASS: "large"}}}));
+        rest().await;
+        scene.unbind("w3", false);
+        scene.unbind("w1", true);
+        rest().await;
+        scene.comes_to_rest().await;
+    };
+    let living = crash.survive(|| {
+        let layer = crash.layer();
+        let scene = &scene;
+        async move { scene.manage(Some(&layer)).await }
+    });
+    tokio::select! {
+        biased;
+        () = living => {}
+        () = scene.others() => {}
+        () = course => {}
+    }
+    scene
+}
+
+#[test]
+fn a_manager_that_dies_at_any_write_ends_where_it_would_have_ended() {
+    let enumerated = enumerate(|crash| {
+        let (ending, violations) = run(7, |world| async move {
+            let scene = story(world, crash).await;
+            let kinds: Vec<&str> =
+                CHILDREN.into_iter().chain(["clusterbindings", "nodes", "leases"]).collect();
+            let mut ending = Ending::of(&[("V", &scene.virt.server)], &kinds, MANAGER);
+            // What was told twice was told; when it happened depends on when it happened.
+            ending.summary.retain(|line, _| !line.contains(" events "));
+            for object in ending.state.values_mut() {
+                for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+                    condition["lastTransitionTime"] = json!(null);
+                }
+            }
+            ending
+        });
+        violations.first().map_or(Ok(ending), |violation| Err(violation.to_string()))
+    })
+    .unwrap();
+    println!("crash points of the manager: {} of {} writes", enumerated.points, enumerated.writes);
+    assert!(enumerated.writes >= 40, "{enumerated:?}");
+    for (point, lines) in &enumerated.differences {
+        println!("{point}:\n  {}", lines.join("\n  "));
+    }
+    assert!(enumerated.differences.is_empty(), "{} points end otherwise", enumerated.differences.len());
+}
