@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use kubeocean_api::keys::annotations::FORCE_UNBIND;
 use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
-use kubeocean_api::keys::labels::BINDING_UID;
-use kubeocean_api::keys::names::EVENT_NAMESPACE;
+use kubeocean_api::keys::labels::{BINDING_UID, CLUSTER_BINDING, MANAGED_BY, MANAGED_BY_VALUE};
+use kubeocean_api::keys::names::{EVENT_NAMESPACE, INSTALL_NAMESPACE};
 use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::{Applier, Outcome};
 use kubeocean_cluster::client::Cluster;
@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   kubeocean unbind berlin
-  kubeocean unbind berlin --force 'the cluster burned down'       (its API server will never answer again)")]
+  kubeocean unbind berlin --force 'the cluster burned down'")]
 pub(crate) struct Args {
     /// The name of the `ClusterBinding`
     #[arg(value_parser = worker_manifest::binding)]
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let Computing { virt, server } = args.computing.connect().await?;
     let found = virt.get(&kinds::BINDING, &Key::cluster_scoped(name.as_str())).await;
     let Some(found) = found.with_context(|| format!("looking for ClusterBinding {name} at {server}"))? else {
-        return Err(Missing(missing(&virt, name, &server).await).into());
+        return gone_already(&virt, args, &server).await;
     };
     let binding = BindingObject::read(&found);
     let secret = secret_of(&virt, &found).await;
@@ -77,9 +77,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     if args.patience.no_wait {
         if let Secret::Ours(secret) = &secret {
             let (namespace, secret) = (&secret.meta.namespace, &secret.meta.name);
-            note(&format!(
-                "When it is gone, remove its kubeconfig: kubectl -n {namespace} delete secret {secret}"
-            ));
+            note(&format!("Secret {namespace}/{secret} stays until you run this again, when it is gone"));
         }
         return say(&format!("ClusterBinding {name} is being deleted."));
     }
@@ -102,6 +100,31 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     }
     remove(&virt, &secret).await;
     say(&format!("ClusterBinding {name} is gone after {}.", seconds(follower.elapsed())))
+}
+
+/// Who did not wait for the end the last time may have left a kubeconfig behind.
+async fn gone_already(virt: &Cluster<Virtual>, args: &Args, server: &str) -> anyhow::Result<()> {
+    let name = &args.name;
+    let labels = format!("{MANAGED_BY}={MANAGED_BY_VALUE},{CLUSTER_BINDING}={name}");
+    let mut left = virt.list(&kinds::SECRET, None, Some(&labels)).await;
+    if left.is_err() {
+        left = virt.list(&kinds::SECRET, Some(INSTALL_NAMESPACE), Some(&labels)).await;
+    }
+    let left = left.unwrap_or_default();
+    if left.is_empty() {
+        return Err(Missing(missing(virt, name, server).await).into());
+    }
+    note(&format!("There is no ClusterBinding {name}, and this is left of it:"));
+    for secret in &left {
+        note(&format!("- Secret {}, which `kubeocean bind` made", secret.key::<Virtual>()));
+    }
+    if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
+        anyhow::bail!("nothing was changed");
+    }
+    for secret in left {
+        remove(virt, &Secret::Ours(secret)).await;
+    }
+    Ok(())
 }
 
 async fn missing(virt: &Cluster<Virtual>, name: &str, server: &str) -> String {

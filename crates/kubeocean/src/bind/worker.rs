@@ -128,13 +128,13 @@ async fn answers(
             return true;
         }
         Err(error) => {
-            checks.bad(
-                SUBJECT,
-                format!(
-                    "{server} does not answer: {error}; check the address in {}, and that the network lets us reach it",
-                    file.display()
-                ),
-            );
+            let (error, file) = (error.to_string(), file.display());
+            let fix = if error.contains("certificate") {
+                format!("it is not the server that certificate-authority-data in {file} is about")
+            } else {
+                format!("check the address in {file}, and that the network lets us reach it")
+            };
+            checks.bad(SUBJECT, format!("{server} does not answer: {error}; {fix}"));
             return false;
         }
     };
