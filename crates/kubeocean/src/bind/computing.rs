@@ -127,7 +127,8 @@ async fn definitions(virt: &Cluster<Virtual>, checks: &mut Checks) -> bool {
 async fn manager(virt: &Cluster<Virtual>, namespace: &str, checks: &mut Checks) {
     const SUBJECT: &str = "manager";
     let now = Clock::system().now();
-    if let Ok(Some(lease)) = virt.get(&kinds::LEASE, &Key::new(namespace, MANAGER_LEADER)).await {
+    let lease = virt.get(&kinds::LEASE, &Key::new(namespace, MANAGER_LEADER)).await;
+    if let Ok(Some(lease)) = &lease {
         let spec: Value = lease.field("spec").ok().flatten().unwrap_or_default();
         let renewed = spec["renewTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
         let holder = spec["holderIdentity"].as_str().unwrap_or_default();
@@ -136,7 +137,8 @@ async fn manager(virt: &Cluster<Virtual>, namespace: &str, checks: &mut Checks) 
             return;
         }
     }
-    if let Ok(Some(deployment)) = virt.get(&kinds::DEPLOYMENT, &Key::new(namespace, MANAGER)).await {
+    let deployment = virt.get(&kinds::DEPLOYMENT, &Key::new(namespace, MANAGER)).await;
+    if let Ok(Some(deployment)) = &deployment {
         let status: Value = deployment.field("status").ok().flatten().unwrap_or_default();
         let place = format!("Deployment {namespace}/{MANAGER}");
         if status["availableReplicas"].as_u64().unwrap_or_default() > 0 {
@@ -147,6 +149,10 @@ async fn manager(virt: &Cluster<Virtual>, namespace: &str, checks: &mut Checks) 
                 format!("{place} has no available pod: see kubectl -n {namespace} describe pods"),
             );
         }
+        return;
+    }
+    if let (Err(error), _) | (_, Err(error)) = (&lease, &deployment) {
+        checks.warn(SUBJECT, format!("whether one runs cannot be seen: {error}"));
         return;
     }
     checks.warn(
