@@ -22,12 +22,12 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("KUBE
 pub(crate) enum Command {
     /// Print the custom resource definitions, as `kubectl apply -f -` takes them
     Crds(crds::Args),
-    /// Bring worker clusters in: runs in the computing cluster, one at a time leads
-    Manager(Box<kubeocean_manager::args::ManagerArgs>),
     /// Print what a worker cluster's owner applies to lend its nodes
     WorkerManifest(worker_manifest::Args),
     /// Print the kubeconfig by which a borrower reaches a worker cluster
     WorkerKubeconfig(worker_kubeconfig::Args),
+    /// Bring worker clusters in: runs in the computing cluster, one at a time leads
+    Manager(Box<kubeocean_manager::args::ManagerArgs>),
     /// Bring a worker cluster into the computing cluster
     Bind(Box<bind::Args>),
     /// Let a worker cluster go
@@ -59,11 +59,11 @@ pub(crate) enum Output {
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Crds(args) => crds::run(&args),
+        Command::WorkerManifest(args) => worker_manifest::run(args),
+        Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Manager(args) => {
             Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
         }
-        Command::WorkerManifest(args) => worker_manifest::run(args),
-        Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Bind(args) => runtime()?.block_on(bind::run(&args)),
         Command::Unbind(args) => runtime()?.block_on(unbind::run(&args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),

@@ -29,6 +29,10 @@ use crate::world::World;
 /// The templates as they are now, or why there are none.
 pub type CurrentTemplates = Arc<RwLock<Arc<Result<Templates, TemplateFault>>>>;
 
+/// How many bindings' objects are kept as they were rendered, at a hundred kilobytes each. Those that change are few at a
+/// time.
+const KEPT: usize = 16;
+
 /// How syncers and proxiers are run.
 #[derive(Clone)]
 pub enum Mode {
@@ -191,6 +195,9 @@ impl Bindings {
             owned: wish.owned,
             children: children.clone(),
         };
+        if rendered.len() >= KEPT {
+            rendered.clear();
+        }
         rendered.insert(object.meta.uid.to_string(), kept);
         children
     }

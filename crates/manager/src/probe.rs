@@ -24,12 +24,13 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_model::action::{Kind, kinds};
-use kubeocean_model::bind::{BindingObject, Finding, Remains, Worker, check_identity};
+use kubeocean_model::bind::{BindingObject, Finding, MANAGER, Remains, Worker, check_identity};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::rights::{WorkerWishes, in_worker};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::world::{Queues, World};
@@ -53,8 +54,16 @@ const AGAIN_SOON: Duration = Duration::from_secs(2);
 /// Longest time to a first answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(30);
 
-/// Questions at a time: sixty rights in some ten round trips.
-const QUESTIONS: usize = 6;
+/// Questions at a time to one worker cluster. Each is a connection that stays open for a while and costs some fifty
+/// kilobytes; two of them ask for all rights in a tenth of a second.
+const QUESTIONS: usize = 2;
+
+/// Worker clusters that are asked for everything at a time: two hundred of them at once would cost more memory than all
+/// that is known of them.
+const WHOLE_LOOKS: usize = 12;
+
+/// Who waited so long for one of those places is asked all the same: slow worker clusters must not keep others waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a kubeconfig leads.
 pub struct Route {
@@ -89,6 +98,7 @@ pub struct Prober {
     seed: Option<u64>,
     namespace: String,
     lines: Arc<Mutex<BTreeMap<String, Line>>>,
+    whole_looks: Arc<Semaphore>,
 }
 
 /// What is known of one worker cluster.
@@ -126,6 +136,7 @@ impl Prober {
             seed,
             namespace: namespace.to_owned(),
             lines: Arc::default(),
+            whole_looks: Arc::new(Semaphore::new(WHOLE_LOOKS)),
         }
     }
 
@@ -178,7 +189,6 @@ impl Prober {
     fn forget(&self, key: &Key<Virtual>) {
         let mut lines = self.lines.lock();
         lines.retain(|uid, line| *line.name != *key.name || self.world.by_uid(uid).is_some());
-        self.metrics.cluster().forget_cluster(&key.name);
     }
 
     async fn examine(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
@@ -210,8 +220,10 @@ impl Prober {
             Ok(route) => route,
             Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
         };
-        let candidate = self.cluster_over(binding, route.client.clone());
+        let candidate = self.cluster_over(route.client.clone());
+        let place = self.place().await;
         let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&candidate, &route.server, binding)).await;
+        drop(place);
         let finding = asked.unwrap_or_else(|_| Finding::Unreachable {
             server: route.server.clone(),
             cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
@@ -248,6 +260,7 @@ impl Prober {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
         let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         let finding = if all {
+            let _place = self.place().await;
             ask_all(&cluster, &line.server, binding).await
         } else {
             match (identity(&cluster, &line.server, binding).await, &line.finding) {
@@ -275,8 +288,14 @@ impl Prober {
         Verdict::Failed(word)
     }
 
-    fn cluster_over(&self, binding: &Binding, client: kube::Client) -> Cluster<Physical> {
-        let mut settings = Settings::new(binding.name.as_str(), "kubeocean-manager", &self.metrics);
+    /// A place among those that are asked for everything, if one becomes free in time.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(PATIENCE, Arc::clone(&self.whole_looks).acquire_owned()).await.ok()?.ok()
+    }
+
+    fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {
+        // One name for all: two hundred worker clusters with a hundred series each are more than anyone scrapes.
+        let mut settings = Settings::new("workers", MANAGER, &self.metrics);
         settings.deadline = LOOK_EVERY;
         if let Some(seed) = self.seed {
             settings.seed = seed;

@@ -319,7 +319,7 @@ impl World {
         }
         // Its clusterID may be another's now, and its name a policy's.
         for seen in old.iter().chain(new) {
-            for binding in &seen.0.parsed {
+            if let Ok(binding) = &seen.0.parsed {
                 for other in self.bindings.keys_by(&BY_CLUSTER_ID, binding.cluster_id.as_str()) {
                     queues.probes.reset(other);
                 }

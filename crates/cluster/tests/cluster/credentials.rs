@@ -57,6 +57,25 @@ async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
 }
 
 #[tokio::test]
+async fn an_operators_context_is_chosen_by_name() {
+    let file = std::env::temp_dir().join(format!("kubeocean-contexts-{}", std::process::id()));
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                contexts: [{name: a, context: {cluster: a, user: u}}, {name: b, context: {cluster: b, user: u}}]\n\
+                clusters: [{name: a, cluster: {server: 'https://a'}}, \
+                {name: b, cluster: {server: 'https://b', insecure-skip-tls-verify: true}}]\n\
+                users: [{name: u, user: {token: t}}]\n";
+    std::fs::write(&file, text).unwrap();
+    let current = Credentials::of_operator(Some(&file), None).await.unwrap();
+    let other = Credentials::of_operator(Some(&file), Some("b")).await.unwrap();
+    let missing = Credentials::of_operator(Some(&file), Some("c")).await.unwrap_err();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((current.server().as_str(), current.verifies_server()), ("https://a/", true));
+    assert_eq!((other.server().as_str(), other.verifies_server()), ("https://b/", false));
+    assert_eq!(current.authority(), None, "the machine's own");
+    assert!(missing.to_string().contains('c'), "{missing}");
+}
+
+#[tokio::test]
 async fn what_another_context_carries_is_refused_too() {
     let text = kubeconfig(SERVER, "token: t") + "---\n";
     Credentials::from_kubeconfig(text.as_bytes()).await.unwrap();

@@ -5,11 +5,12 @@ use kubeocean_sandbox::Cluster;
 use serde_json::{Value, json};
 
 use crate::access::{attempt, client, kubectl, until};
-use crate::installing::{INSTALLED, PROXIER, SYNCER, create, installed, node};
+use crate::installing::{INSTALLED, MANAGER, PROXIER, SYNCER, create, installed, node};
 
 const NODES: &str = "/api/v1/nodes";
 const CSI_NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const PLACEHOLDERS: &str = "/api/v1/namespaces/kubeocean-fake/pods";
 const BINDINGS: &str = "/apis/cloud.tencent.com/v1beta1/clusterbindings";
@@ -40,6 +41,41 @@ async fn a_syncer_touches_what_is_its_own_worker_clusters_and_nothing_else() {
     proxiers_write_neither_leases_nor_pods(&computing).await;
     // The fences are around us alone.
     attempt(&admin, "PATCH", &format!("{NODES}/real"), &labelled("a", "b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_manager_touches_virtual_nodes_and_its_own_two_roles_and_nothing_else() {
+    let (_sandbox, computing) = installed().await;
+    let admin = computing.client().await.unwrap();
+    for name in ["vnode-rome-n1", "iron"] {
+        create(&admin, NODES, &node(name, "rome")).await.unwrap();
+        create(&admin, LEASES, &lease(name)).await.unwrap();
+    }
+    let manager = client(&computing.kubeconfig(), Some(MANAGER)).await;
+    for (what, method, path) in [
+        ("take the finalizer of a virtual node", "PATCH", at(NODES, "vnode-rome-n1")),
+        ("remove a virtual node", "DELETE", at(NODES, "vnode-rome-n1")),
+        ("remove its Lease", "DELETE", at(LEASES, "vnode-rome-n1")),
+        ("take a syncer's role", "DELETE", at(ROLE_BINDINGS, "kubeocean-syncer-berlin")),
+    ] {
+        let body = if method == "PATCH" { labelled("a", "b") } else { Value::Null };
+        let answer = attempt(&manager, method, &path, &body).await;
+        assert!(answer.is_ok(), "the manager has to be able to {what}: {answer:?}");
+    }
+    let hold = "/apis/coordination.k8s.io/v1/namespaces/kubeocean-system/leases";
+    attempt(&manager, "POST", hold, &lease("kubeocean-manager-leader")).await.unwrap();
+    for (what, method, path) in [
+        ("label a real node", "PATCH", at(NODES, "iron")),
+        ("remove a real node", "DELETE", at(NODES, "iron")),
+        ("remove the Lease of a real node", "DELETE", at(LEASES, "iron")),
+        ("take the administrators' role", "DELETE", at(ROLE_BINDINGS, "cluster-admin")),
+    ] {
+        let body = if method == "PATCH" { labelled("a", "b") } else { Value::Null };
+        match attempt(&manager, method, &path, &body).await {
+            Err((403, words)) if words.contains("ValidatingAdmissionPolicy 'kubeocean-manager-") => {}
+            other => panic!("the manager must not {what}: {other:?}"),
+        }
+    }
 }
 
 async fn proxiers_write_neither_leases_nor_pods(computing: &Cluster) {

@@ -14,7 +14,7 @@ use crate::access::{attempt, client, kubectl, questions, refused, until};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 pub(crate) const INSTALLED: &str = "kubeocean-system";
-const MANAGER: &str = "system:serviceaccount:kubeocean-system:kubeocean-manager";
+pub(crate) const MANAGER: &str = "system:serviceaccount:kubeocean-system:kubeocean-manager";
 pub(crate) const SYNCER: &str = "system:serviceaccount:kubeocean-system:kubeocean-syncer-berlin";
 pub(crate) const PROXIER: &str = "system:serviceaccount:kubeocean-system:kubeocean-proxier-berlin";
 
@@ -36,11 +36,34 @@ async fn install(computing: &Cluster) {
             assert!(answer.is_ok(), "the manager cannot make {object}: {answer:?}");
         }
     }
+    fences_stand(computing).await;
+}
+
+/// An API server looks at new policies about once a second, in the order in which they came. One that comes after all
+/// others tells when they hold.
+async fn fences_stand(computing: &Cluster) {
+    let object = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": "last" }, "spec": spec,
+        })
+    };
+    let maps = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+    });
+    let policy = json!({
+        "matchConstraints": { "resourceRules": [maps] },
+        "validations": [{ "expression": "object.metadata.name != 'last'", "message": "the last fence stands" }],
+    });
+    let binding = json!({ "policyName": "last", "validationActions": ["Deny"] });
+    for (kind, spec) in [("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)]
+    {
+        kubectl(computing, "create -f -", &object(kind, spec).to_string());
+    }
+    let admin = computing.client().await.unwrap();
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "last" } });
     until("the fences stand", async || {
-        let syncer = client(&computing.kubeconfig(), Some(SYNCER)).await;
-        let probe = node("elsewhere", "elsewhere");
-        match attempt(&syncer, "POST", "/api/v1/nodes", &probe).await {
-            Err((403, words)) if words.contains("ValidatingAdmissionPolicy") => Ok(()),
+        match attempt(&admin, "POST", "/api/v1/namespaces/default/configmaps", &map).await {
+            Err((_, words)) if words.contains("the last fence stands") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })

@@ -91,14 +91,6 @@ pub enum SourceError {
         /// Who names it.
         variable: &'static str,
     },
-    /// No template in it.
-    #[error("{path} has no template: put files named *.yaml there, or unset {variable}")]
-    Empty {
-        /// Which directory.
-        path: String,
-        /// Who names it.
-        variable: &'static str,
-    },
     /// Values that nobody knows, or of the wrong type.
     #[error("{path}: {cause}; docs/templates.md lists what can be set")]
     Values {
@@ -154,10 +146,7 @@ impl Source {
             })?,
         };
         if files.is_empty() {
-            // Values alone are enough: they are for the built-in templates.
-            if values == Values::default() {
-                return Err(SourceError::Empty { path: directory.display().to_string(), variable });
-            }
+            // As a ConfigMap that is not there is mounted. Values alone are for the built-in templates.
             files = Self::built_in(if role == Role::Syncer { SYNCER } else { PROXIER }).files;
         }
         Ok(Self { files, values, directory: Some(directory.to_owned()) })

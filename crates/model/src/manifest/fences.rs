@@ -1,5 +1,5 @@
 //! What RBAC cannot say about our own identities, said by admission: a syncer touches what belongs to its worker
-//! cluster, and nothing else.
+//! cluster and nothing else, the manager only virtual nodes and bindings of its two roles.
 //!
 //! Whose a request is follows from the name of the `ServiceAccount`, `kubeocean-syncer-<clusterID>`, which only the
 //! manager gives out. The policies ask for that name in any namespace: an identity that is called so is fenced
@@ -11,8 +11,8 @@
 
 use kubeocean_api::keys::labels::PHYSICAL_CLUSTER_ID;
 use kubeocean_api::keys::names::{
-    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, SYNCER_PREFIX, SYNCER_ROLE, SYSTEM_NAMESPACES,
-    VNODE_PREFIX,
+    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, PROXIER_ROLE, SYNCER_PREFIX, SYNCER_ROLE,
+    SYSTEM_NAMESPACES, VNODE_PREFIX,
 };
 use kubeocean_api::{GROUP, VERSION};
 use serde_json::{Value, json};
@@ -24,11 +24,14 @@ const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 /// What a policy looks at: group, version, resources and operations.
 type Rule<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str]);
 
+/// How the name of the manager's account ends, in a pattern.
+const MANAGER_END: &str = "kubeocean-manager$";
+
 const WRITES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
 /// The admission policies that fence our own identities, each with its binding.
 pub fn fences() -> Vec<Value> {
-    [tokens(), nodes(), leases(), pods(), bindings(), proxiers()].concat()
+    [tokens(), nodes(), leases(), pods(), bindings(), proxiers(), manager_nodes(), manager_roles()].concat()
 }
 
 /// A token of a service account is a pod's, and only the pod's.
@@ -146,6 +149,43 @@ fn proxiers() -> Vec<Value> {
     )
 }
 
+/// The manager removes what bindings that are gone left. All of it is named like this.
+fn manager_nodes() -> Vec<Value> {
+    // Its hold, and those of syncers, are in its own namespace.
+    let virtual_only = format!(
+        "(has(request.namespace) && request.namespace == request.userInfo.username.split(':')[2]) || \
+         request.name.startsWith('{VNODE_PREFIX}')"
+    );
+    fence(
+        "kubeocean-manager-nodes",
+        MANAGER_END,
+        &[
+            ("", "v1", &["nodes", "nodes/status"], WRITES),
+            ("storage.k8s.io", "v1", &["csinodes"], WRITES),
+            ("coordination.k8s.io", "v1", &["leases"], WRITES),
+        ],
+        &json!([]),
+        &[(&virtual_only, "the manager may touch only virtual nodes, and what belongs to them")],
+    )
+}
+
+/// To give out two roles it may write `ClusterRoleBindings`, of which RBAC cannot say which.
+fn manager_roles() -> Vec<Value> {
+    let given_out = |object: &str| format!("{object}.roleRef.name in ['{SYNCER_ROLE}', '{PROXIER_ROLE}']");
+    let before = format!("request.operation == 'CREATE' || {}", given_out("oldObject"));
+    let after = format!("request.operation == 'DELETE' || {}", given_out("object"));
+    fence(
+        "kubeocean-manager-roles",
+        MANAGER_END,
+        &[("rbac.authorization.k8s.io", "v1", &["clusterrolebindings"], WRITES)],
+        &json!([]),
+        &[
+            (&before, "the manager may not touch who has other roles than those it gives out"),
+            (&after, "the manager may give out only the roles of syncers and proxiers"),
+        ],
+    )
+}
+
 fn syncer_fence(name: &str, rules: &[Rule<'_>], validations: &[(&str, &str)]) -> Vec<Value> {
     let variable = |name: &str, expression: String| json!({ "name": name, "expression": expression });
     let system: Vec<_> = SYSTEM_NAMESPACES.iter().map(|namespace| format!("'{namespace}'")).collect();
@@ -169,7 +209,7 @@ fn syncer_fence(name: &str, rules: &[Rule<'_>], validations: &[(&str, &str)]) ->
 
 fn fence(
     name: &str,
-    account_prefix: &str,
+    account: &str,
     rules: &[Rule<'_>],
     variables: &Value,
     validations: &[(&str, &str)],
@@ -189,7 +229,7 @@ fn fence(
         .iter()
         .map(|(expression, message)| json!({ "expression": expression, "message": message, "reason": "Forbidden" }))
         .collect();
-    let whose = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{account_prefix}')");
+    let whose = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{account}')");
     let mut spec = json!({
         // A fence that cannot be asked is closed. It stands only around our own identities.
         "failurePolicy": "Fail",
