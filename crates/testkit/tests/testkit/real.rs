@@ -8,41 +8,41 @@ use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::informer::Informer;
 use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::store::Store;
 use kubeocean_model::action::{Action, Dependents, Mark, Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::object::Object;
 use kubeocean_sandbox::{COMPUTING, Sandbox, Spec};
-use kubeocean_testkit::chaos::{Chaos, Profile};
+use kubeocean_testkit::chaos::{Chaos, Partition, Profile};
 use kubeocean_testkit::story::Story;
 use serde_json::json;
+use tokio::task::JoinSet;
 use tower::Layer as _;
+
+/// Two thirds of what is made stays.
+const ROUND: usize = 30;
+
+/// Watches break rarely; of many, some do at any time.
+const STORES: usize = 12;
+
+/// Of those that a client who never asks for old answers can meet, partitions not counted.
+const KINDS_OF_FAULTS: usize = 6;
+
+/// Real time passes here: whatever takes longer than this is stuck.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn settings() -> Settings {
     let mut settings = Settings::new("virtual", "test", &Metrics::new("test"));
     settings.deadline = Duration::from_secs(2);
+    // So that there is more than one watch to break.
     settings.watch_for = Duration::from_secs(1);
     settings
 }
 
-#[tokio::test]
-async fn a_store_behind_a_bad_network_ends_up_as_the_real_server_has_it() {
-    let sandbox = Sandbox::start(Spec::new()).await.unwrap();
-    let client = sandbox.cluster(COMPUTING).unwrap().client().await.unwrap();
-    let chaos = Chaos::new("real", 1, Profile::rough(), &Story::new());
-    let wire = client.clone();
-    let wire = tower::service_fn(move |request: Request<Body>| {
-        let wire = wire.clone();
-        async move { wire.send(request).await }
-    });
-    let bad = Cluster::<Virtual>::over(kube::Client::new(chaos.layer(wire), "default"), settings());
-    let good = Cluster::<Virtual>::over(client, settings());
-    let (informer, _switch) =
-        Informer::<Virtual, Object>::of(&bad, kinds::CONFIG_MAP).labels("app=chaos").build();
-    let store = informer.store();
-    let task = tokio::spawn(informer.run());
-    let writer = Applier::new("test").virtually(&good);
-    for number in 0..60 {
-        let key = Key::<Virtual>::new("default", format!("chaos-{number:02}"));
+/// Makes things and removes some of them, with a moment between for the watches to break.
+async fn stir(writer: &Applier, round: usize) {
+    for number in round * ROUND..(round + 1) * ROUND {
+        let key = Key::<Virtual>::new("default", format!("chaos-{number:03}"));
         let body = json!({"metadata": {"labels": {"app": "chaos"}}});
         let create = Verb::Create { body, mark: Mark::default() };
         assert!(writer.apply(&Action::new(kinds::CONFIG_MAP, &key, create, "the test")).await.is_done());
@@ -50,36 +50,79 @@ async fn a_store_behind_a_bad_network_ends_up_as_the_real_server_has_it() {
             let delete = Verb::Delete { grace: None, dependents: Dependents::Background };
             assert!(writer.apply(&Action::new(kinds::CONFIG_MAP, &key, delete, "the test")).await.is_done());
         }
-        // So that there is more than one watch to break.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
     }
-    chaos.calm();
+}
+
+/// Waits until a store shows what the server has.
+async fn ends_up_right(store: &Store<Virtual, Object>, good: &Cluster<Virtual>, count: usize) {
     let truth = good.list(&kinds::CONFIG_MAP, Some("default"), Some("app=chaos")).await.unwrap();
-    let versions = |objects: Vec<(String, String)>| {
-        let mut objects = objects;
-        objects.sort();
-        objects
-    };
-    let there = versions(
-        truth.iter().map(|o| (o.meta.name.to_string(), o.meta.resource_version.to_string())).collect(),
-    );
-    assert_eq!(there.len(), 40);
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut there: Vec<_> =
+        truth.iter().map(|o| (o.meta.name.to_string(), o.meta.resource_version.to_string())).collect();
+    there.sort();
+    assert_eq!(there.len(), count);
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        let here = versions(
-            store
-                .all()
-                .iter()
-                .map(|(key, o)| (key.name.to_string(), o.resource_version.to_string()))
-                .collect(),
-        );
+        let all = store.all();
+        let mut here: Vec<_> =
+            all.iter().map(|(key, o)| (key.name.to_string(), o.resource_version.to_string())).collect();
+        here.sort();
         if here == there {
-            break;
+            return;
         }
         assert!(Instant::now() < deadline, "{here:?} instead of {there:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(!chaos.faults().is_empty(), "nothing went wrong on the way");
-    task.abort();
+}
+
+#[tokio::test]
+async fn a_store_behind_a_bad_network_ends_up_as_the_real_server_has_it() {
+    let sandbox = Sandbox::start(Spec::new()).await.unwrap();
+    let client = sandbox.cluster(COMPUTING).unwrap().client().await.unwrap();
+    // Time passes here: what is late is late by moments.
+    let profile = Profile { latest: Duration::from_millis(300), ..Profile::rough() };
+    let chaos = Chaos::new("real", 1, profile, &Story::new());
+    let wire = client.clone();
+    let wire = tower::service_fn(move |request: Request<Body>| {
+        let wire = wire.clone();
+        async move { wire.send(request).await }
+    });
+    let bad = Cluster::<Virtual>::over(kube::Client::new(chaos.layer(wire), "default"), settings());
+    let good = Cluster::<Virtual>::over(client, settings());
+    let mut informers = JoinSet::new();
+    let mut followed = Vec::new();
+    for _ in 0..STORES {
+        let (informer, switch) =
+            Informer::<Virtual, Object>::of(&bad, kinds::CONFIG_MAP).labels("app=chaos").build();
+        followed.push((informer.store(), switch));
+        informers.spawn(informer.run());
+    }
+    let writer = Applier::new("test").virtually(&good);
+    let mut rounds = 0;
+    // As many rounds as it takes to be hurt in several ways.
+    let deadline = Instant::now() + PATIENCE;
+    while rounds < 2 || chaos.faults().len() < KINDS_OF_FAULTS {
+        assert!(Instant::now() < deadline, "too little went wrong: {:?}", chaos.faults());
+        stir(&writer, rounds).await;
+        rounds += 1;
+    }
+    for how in [Partition::Silent, Partition::Resets] {
+        chaos.partition(how);
+        stir(&writer, rounds).await;
+        rounds += 1;
+        chaos.heal();
+    }
+    chaos.calm();
+    for (store, _) in &followed {
+        ends_up_right(store, &good, rounds * ROUND * 2 / 3).await;
+    }
+    // And they still listen.
+    stir(&writer, rounds).await;
+    rounds += 1;
+    for (store, _) in &followed {
+        ends_up_right(store, &good, rounds * ROUND * 2 / 3).await;
+    }
+    println!("{rounds} rounds: {:?}", chaos.faults());
+    informers.shutdown().await;
     sandbox.stop().await.unwrap();
 }
