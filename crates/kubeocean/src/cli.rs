@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{crds, demo, exit, sandbox, worker_kubeconfig, worker_manifest};
+use crate::{bind, crds, demo, exit, sandbox, unbind, worker_kubeconfig, worker_manifest};
 
 /// One computing cluster from the idle capacity of many.
 #[derive(Debug, Parser)]
@@ -28,6 +28,10 @@ pub(crate) enum Command {
     WorkerKubeconfig(worker_kubeconfig::Args),
     /// Bring worker clusters in: runs in the computing cluster, one at a time leads
     Manager(Box<kubeocean_manager::args::ManagerArgs>),
+    /// Bring a worker cluster into the computing cluster
+    Bind(Box<bind::Args>),
+    /// Let a worker cluster go
+    Unbind(unbind::Args),
     /// Run real Kubernetes clusters on this machine, without containers around them
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -60,6 +64,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Manager(args) => {
             Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
         }
+        Command::Bind(args) => runtime()?.block_on(bind::run(&args)),
+        Command::Unbind(args) => runtime()?.block_on(unbind::run(&args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Completions { shell } => {

@@ -1,12 +1,15 @@
 //! `kubeocean`: one computing cluster from the idle capacity of many.
 
+mod bind;
 mod cli;
+mod computing;
 mod crds;
 mod demo;
 mod exit;
 mod interrupt;
 mod sandbox;
 mod terminal;
+mod unbind;
 mod worker_kubeconfig;
 mod worker_manifest;
 

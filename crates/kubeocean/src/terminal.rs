@@ -33,7 +33,7 @@ impl ProgressLines {
     }
 
     /// A line that the next one replaces.
-    fn passing(&mut self, text: &str) {
+    pub(crate) fn passing(&mut self, text: &str) {
         if self.terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
             let _ = std::io::stderr().flush();
@@ -44,7 +44,8 @@ impl ProgressLines {
         }
     }
 
-    fn close(&mut self) {
+    /// Takes the passing line away.
+    pub(crate) fn close(&mut self) {
         if std::mem::take(&mut self.open_line) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }

@@ -224,7 +224,7 @@ fn render(server: &str, authority: Option<&str>, namespace: &str, token: &str) -
     })
 }
 
-fn is_this_machine(server: &str) -> bool {
+pub(crate) fn is_this_machine(server: &str) -> bool {
     let host =
         server.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();

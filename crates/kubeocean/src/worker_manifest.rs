@@ -86,7 +86,7 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
-fn binding(text: &str) -> Result<String, String> {
+pub(crate) fn binding(text: &str) -> Result<String, String> {
     if is_dns_subdomain(text) && text.len() <= 63 {
         Ok(text.to_owned())
     } else {

@@ -136,8 +136,8 @@ impl Bindings {
                 refusal: refusal.as_ref(),
             },
             Mode::Inline(host) => Hosting::Inline {
-                syncer: task(host, uid, Role::Syncer),
-                proxier: task(host, uid, Role::Proxier),
+                syncer: task(host, object, Role::Syncer),
+                proxier: task(host, object, Role::Proxier),
             },
         };
         let situation = Situation {
@@ -282,9 +282,10 @@ enum Name {
     Taken,
 }
 
-fn task(host: &Host, uid: &str, role: Role) -> TaskState {
-    if host.has(role) {
-        host.state(uid, role)
+/// How a task is. What this program does not have never runs, and so it is gone as soon as that is wanted.
+fn task(host: &Host, object: &BindingObject, role: Role) -> TaskState {
+    if host.has(role) || object.meta.is_deleting() {
+        host.state(&object.meta.uid, role)
     } else {
         TaskState::Starting(format!("this version of Kubeocean has no {role} to run"))
     }

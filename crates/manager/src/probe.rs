@@ -384,7 +384,7 @@ async fn ask_all(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -
             .unwrap_or("the identity of the kubeconfig")
             .to_owned();
         let policies = cluster.serves(&kinds::POLICY).await?;
-        let missing = missing(cluster, binding, policies).await?;
+        let missing = missing(cluster, &binding.mount_namespace, policies).await?;
         if !missing.is_empty() {
             return Ok(Finding::Denied { user, missing });
         }
@@ -394,14 +394,14 @@ async fn ask_all(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -
     asked.await.unwrap_or_else(|error| trouble(&error, server))
 }
 
-/// The rights that we do not have.
-async fn missing(
+/// The rights that we do not have in a worker cluster, as people say them.
+pub async fn missing(
     cluster: &Cluster<Physical>,
-    binding: &Binding,
+    mount_namespace: &str,
     policies: bool,
 ) -> Result<Vec<String>, CallError> {
     let rights = in_worker(&WorkerWishes { storage: false, policies });
-    let questions = rights.iter().flat_map(|right| right.questions(&binding.mount_namespace));
+    let questions = rights.iter().flat_map(|right| right.questions(mount_namespace));
     let asked: Vec<BoxFuture<'static, Result<Option<String>, CallError>>> = questions
         .map(|question| {
             let cluster = cluster.clone();

@@ -17,7 +17,9 @@ super::constants! {
 
     /// On the objects of a syncer or proxier, by the manager: `syncer` or `proxier`.
     COMPONENT = "kubeocean.io/component";
-    /// On virtual nodes and their `CSINodes`, by the syncer: name of the `ClusterBinding`. An annotation too.
+    /// On virtual nodes and their `CSINodes`, by the syncer: name of the `ClusterBinding`. An annotation too. On the
+    /// objects of a syncer or proxier, by the manager. On the Secret that `kubeocean bind` makes: with
+    /// [`MANAGED_BY`] it says that the Secret goes with that binding.
     CLUSTER_BINDING = "kubeocean.io/cluster-binding";
 
     /// On virtual nodes and their `CSINodes`, by the syncer: the binding's `clusterID`.

@@ -60,6 +60,9 @@ pub const PROVIDER_ID_PREFIX: &str = "kubeocean://";
 /// Key of the Secret that `secretRef` names.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
 
+/// What follows the binding's name in the name of the Secret that `kubeocean bind` makes.
+pub const KUBECONFIG_SECRET_SUFFIX: &str = "-kubeconfig";
+
 /// The P namespace that the shipped manifest makes for borrowed pods, unless told another one.
 pub const WORKER_NAMESPACE: &str = "kubeocean-worker";
 

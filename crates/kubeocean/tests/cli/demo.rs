@@ -8,6 +8,15 @@ fn every_step_works_with_simulated_nodes() {
     assert_eq!(answer.code, Some(0), "{}{}", answer.out, answer.err);
     assert!(answer.out.contains("resourceleasingpolicies.cloud.tencent.com"), "{}", answer.out);
     assert!(answer.out.contains("unknown time zone Europe/Atlantis"), "{}", answer.out);
+    for words in [
+        "✓ ClusterBinding worker-2 created",
+        "clusterbinding.cloud.tencent.com/worker-1 condition met",
+        "SyncerReady=False, SyncerCreated: this version of Kubeocean has no syncer to run",
+        "ConnectivityPassed   clusterbinding/worker-1",
+        "Unbound: worker-2 is unbound; nothing of it is left in this cluster",
+    ] {
+        assert!(answer.out.contains(words), "{words:?} is not in:\n{}", answer.out);
+    }
 }
 
 #[test]

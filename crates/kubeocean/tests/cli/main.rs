@@ -9,6 +9,7 @@
 
 mod access;
 mod bad_input;
+mod bind;
 mod demo;
 mod fences;
 mod installing;

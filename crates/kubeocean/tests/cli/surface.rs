@@ -9,8 +9,11 @@ fn help_names_every_command_and_the_exit_codes() {
     let help = succeed(["--help"]);
     for word in [
         "crds",
+        "manager",
         "worker-manifest",
         "worker-kubeconfig",
+        "bind",
+        "unbind",
         "sandbox",
         "demo",
         "completions",

@@ -2,6 +2,9 @@
 //!
 //! A walk that a test can take too: each step either shows something or ends the demo with its name.
 
+mod manager;
+mod pool;
+
 use std::io::Write as _;
 use std::process::Output;
 
@@ -10,12 +13,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use kubeocean_api::crd;
+use kubeocean_api::keys::names::INSTALL_NAMESPACE;
 use kubeocean_sandbox::{BUSYBOX_IMAGE, Cluster, Sandbox, Spec, doctor};
 
 use crate::exit::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::sandbox::up;
 use crate::terminal::note;
+use manager::Manager;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,8 +45,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (sim_nodes, real_nodes) = if real { (2, 1) } else { (3, 0) };
     let spec = Spec::new().named(&name).workers(2, sim_nodes, real_nodes);
     let sandbox = up::start(spec, &interrupt).await.context("step 1, starting the clusters")?;
+    let mut manager = None;
     let outcome = tokio::select! {
-        outcome = walk(&sandbox, real) => outcome,
+        outcome = walk(&sandbox, real, &mut manager) => outcome,
         () = interrupt.wait() => Err(Interrupted.into()),
     };
     let outcome = match outcome {
@@ -55,8 +61,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         other => other,
     };
     note("\nEnding the demo …");
+    let ended = match manager {
+        Some(manager) => manager.end().await,
+        None => Ok(()),
+    };
     sandbox.stop().await?;
-    outcome
+    outcome.and(ended)
 }
 
 fn real_nodes_possible() -> bool {
@@ -69,7 +79,7 @@ fn real_nodes_possible() -> bool {
     }
 }
 
-async fn walk(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
+async fn walk(sandbox: &Sandbox, real: bool, running: &mut Option<Manager>) -> anyhow::Result<()> {
     let (computing, worker) = (sandbox.cluster("computing")?, sandbox.cluster("worker-1")?);
     show(worker, &["get", "nodes", "-o", "wide"]).await.context("step 1, listing the nodes of worker-1")?;
 
@@ -79,7 +89,26 @@ async fn walk(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
     refused(computing).await.context("step 2, sending a policy with a mistake")?;
 
     say("\n3. A pod on a node of a worker cluster")?;
-    pod(worker, real).await.context("step 3, running a pod")
+    pod(worker, real).await.context("step 3, running a pod")?;
+
+    say("\n4. A manager in the computing cluster; the workers are prepared by their owners, and bound")?;
+    show(computing, &["create", "namespace", INSTALL_NAMESPACE])
+        .await
+        .context("step 4, making a namespace")?;
+    say("$ kubeocean manager --worker-mode=inline --leader-elect --kubeconfig computing.yaml &")?;
+    let manager = Manager::start(computing, sandbox.directory()).context("step 4, starting the manager")?;
+    let manager = running.insert(manager);
+    let bound = async {
+        pool::wait_for_manager(computing).await.context("step 4, waiting for the manager")?;
+        pool::bind(sandbox).await.context("step 4, binding the workers")?;
+        say("\n5. One of them leaves, and nothing of it is left")?;
+        pool::unbind(sandbox).await.context("step 5, unbinding worker-2")
+    };
+    let bound = bound.await;
+    if bound.is_err() {
+        note(&format!("The manager said last:\n{}", manager.last_words()));
+    }
+    bound
 }
 
 async fn apply_crds(cluster: &Cluster) -> anyhow::Result<()> {
@@ -153,6 +182,7 @@ fn tour(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
     say("  kubectl config get-contexts                          # computing, worker-1, worker-2")?;
     say("  kubectl --context computing explain clusterbinding.spec")?;
     say("  kubectl --context computing explain rlp.spec.timeWindows")?;
+    say("  kubectl --context computing describe cb worker-1")?;
     say(&format!(
         "  kubectl --context worker-1 create deployment web --image={BUSYBOX_IMAGE} --replicas=5 -- sleep 3600"
     ))?;
@@ -168,8 +198,14 @@ fn tour(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
 
 /// Prints a kubectl command as one would type it, and what it answers.
 async fn show(cluster: &Cluster, args: &[&str]) -> anyhow::Result<()> {
-    say(&format!("$ kubectl --context {} {}", cluster.name(), args.join(" ")))?;
+    let quoted: Vec<_> = args.iter().map(|word| quoted(word)).collect();
+    say(&format!("$ kubectl --context {} {}", cluster.name(), quoted.join(" ")))?;
     say(kubectl(cluster, args, None).await?.trim_end())
+}
+
+/// As a shell needs it.
+fn quoted(word: &str) -> String {
+    if word.contains([' ', '{', '"', '*']) { format!("'{word}'") } else { word.to_owned() }
 }
 
 async fn kubectl(cluster: &Cluster, args: &[&str], input: Option<&str>) -> anyhow::Result<String> {

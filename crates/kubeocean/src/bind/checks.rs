@@ -1,0 +1,52 @@
+//! What was looked at, one line each: ✓, ! or ✗ with what to do about it.
+
+use std::fmt::Display;
+
+use crate::terminal::note;
+
+/// Wide enough for the longest subject, so that the sentences stand in a column.
+const SUBJECTS: usize = 18;
+
+/// Tells as it goes, and counts what is wrong.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    wrong: usize,
+}
+
+impl Checks {
+    /// As it should be.
+    pub(super) fn good(&mut self, subject: &str, says: impl Display) {
+        self.line('✓', subject, says);
+    }
+
+    /// Not wrong, and yet worth a thought.
+    pub(super) fn warn(&mut self, subject: &str, says: impl Display) {
+        self.line('!', subject, says);
+    }
+
+    /// Wrong: nothing will be written. The sentence names the fix.
+    pub(super) fn bad(&mut self, subject: &str, says: impl Display) {
+        self.line('✗', subject, says);
+    }
+
+    /// Nobody can tell from here.
+    pub(super) fn unknown(&mut self, subject: &str, says: impl Display) {
+        self.line('?', subject, says);
+    }
+
+    /// An error, if anything is wrong.
+    pub(super) fn verdict(&self) -> anyhow::Result<()> {
+        match self.wrong {
+            0 => Ok(()),
+            1 => anyhow::bail!("one thing has to be repaired first (✗ above); nothing was written"),
+            wrong => {
+                anyhow::bail!("{wrong} things have to be repaired first (✗ above); nothing was written")
+            }
+        }
+    }
+
+    fn line(&mut self, mark: char, subject: &str, says: impl Display) {
+        self.wrong += usize::from(mark == '✗');
+        note(&format!("{mark} {subject:<SUBJECTS$} {says}"));
+    }
+}

@@ -1,0 +1,292 @@
+//! `kubeocean unbind`: a worker cluster leaves the computing cluster.
+//!
+//! The manager and the syncer do the work; here it is said what will happen, asked for, and told until it has happened.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use kubeocean_api::keys::annotations::FORCE_UNBIND;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
+use kubeocean_api::keys::labels::{BINDING_UID, CLUSTER_BINDING, MANAGED_BY, MANAGED_BY_VALUE};
+use kubeocean_api::keys::names::{EVENT_NAMESPACE, INSTALL_NAMESPACE};
+use kubeocean_api::keys::reasons::Event as EventReason;
+use kubeocean_cluster::apply::{Applier, Outcome};
+use kubeocean_cluster::client::Cluster;
+use kubeocean_model::action::{Action, Dependents, PatchForm, Verb, kinds};
+use kubeocean_model::bind::BindingObject;
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::object::Object;
+use serde_json::{Value, json};
+
+use crate::bind::follow::{Ended, Follower, Patience};
+use crate::bind::is_made_by_bind;
+use crate::computing::{CLI, Computing, ComputingArgs};
+use crate::exit::Missing;
+use crate::terminal::{note, seconds};
+use crate::worker_manifest;
+
+/// The last Event is sent with the last write, and arrives a moment later.
+const EVENT_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubeocean unbind berlin
+  kubeocean unbind berlin --force 'the cluster burned down'")]
+pub(crate) struct Args {
+    /// The name of the `ClusterBinding`
+    #[arg(value_parser = worker_manifest::binding)]
+    name: String,
+    /// Do not ask the worker cluster for anything: what runs there stays. The reason is kept and told
+    #[arg(long, value_name = "REASON", value_parser = reason)]
+    force: Option<String>,
+    /// Do not ask whether it is meant
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    computing: ComputingArgs,
+}
+
+/// The Secret that a binding refers to.
+enum Secret {
+    /// `kubeocean bind` made it: it goes too.
+    Ours(Object),
+    /// Someone else did, or uses it too: it stays.
+    Stays(String),
+    /// There is none.
+    None,
+}
+
+pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
+    let name = &args.name;
+    let Computing { virt, server } = args.computing.connect().await?;
+    let found = virt.get(&kinds::BINDING, &Key::cluster_scoped(name.as_str())).await;
+    let Some(found) = found.with_context(|| format!("looking for ClusterBinding {name} at {server}"))? else {
+        return gone_already(&virt, args, &server).await;
+    };
+    let binding = BindingObject::read(&found);
+    let secret = secret_of(&virt, &found).await;
+    foretell(&virt, args, &binding, &secret).await;
+    if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
+        anyhow::bail!("nothing was changed");
+    }
+    ask_to_go(&virt, args, &binding).await?;
+    if args.patience.no_wait {
+        if let Secret::Ours(secret) = &secret {
+            let (namespace, secret) = (&secret.meta.namespace, &secret.meta.name);
+            note(&format!("Secret {namespace}/{secret} stays until you run this again, when it is gone"));
+        }
+        return say(&format!("ClusterBinding {name} is being deleted."));
+    }
+    let uid = &*binding.meta.uid;
+    let mut follower = Follower::new(&virt, name, uid).knowing(&binding);
+    match follower.until_gone(args.patience.timeout).await {
+        Ended::Gone => {}
+        Ended::Late { message } => anyhow::bail!(
+            "ClusterBinding {name} is not gone after {}: {}\nIt goes on being deleted; run the same command again to wait longer",
+            seconds(args.patience.timeout),
+            message.as_deref().unwrap_or("no manager has looked at it; is one running?")
+        ),
+        other => anyhow::bail!("ClusterBinding {name} ended in an unexpected way: {other:?}"),
+    }
+    // Where no manager has been, nobody tells anything.
+    if binding.has_finalizer(CLUSTER_BINDING_MANAGER)
+        && let Some(words) = last_word(&virt, uid).await
+    {
+        note(&words);
+    }
+    remove(&virt, &secret).await;
+    say(&format!("ClusterBinding {name} is gone after {}.", seconds(follower.elapsed())))
+}
+
+/// Who did not wait for the end the last time may have left a kubeconfig behind.
+async fn gone_already(virt: &Cluster<Virtual>, args: &Args, server: &str) -> anyhow::Result<()> {
+    let name = &args.name;
+    let labels = format!("{MANAGED_BY}={MANAGED_BY_VALUE},{CLUSTER_BINDING}={name}");
+    let mut left = virt.list(&kinds::SECRET, None, Some(&labels)).await;
+    if left.is_err() {
+        left = virt.list(&kinds::SECRET, Some(INSTALL_NAMESPACE), Some(&labels)).await;
+    }
+    let left = left.unwrap_or_default();
+    if left.is_empty() {
+        return Err(Missing(missing(virt, name, server).await).into());
+    }
+    note(&format!("There is no ClusterBinding {name}, and this is left of it:"));
+    for secret in &left {
+        note(&format!("- Secret {}, which `kubeocean bind` made", secret.key::<Virtual>()));
+    }
+    if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
+        anyhow::bail!("nothing was changed");
+    }
+    for secret in left {
+        remove(virt, &Secret::Ours(secret)).await;
+    }
+    Ok(())
+}
+
+async fn missing(virt: &Cluster<Virtual>, name: &str, server: &str) -> String {
+    if matches!(virt.serves(&kinds::BINDING).await, Ok(false)) {
+        return format!(
+            "{server} knows no ClusterBindings: is it the computing cluster? (--kubeconfig, --context)"
+        );
+    }
+    let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
+    let names: Vec<&str> = all.iter().map(|one| &*one.meta.name).collect();
+    let others = if names.is_empty() {
+        "there is none at all".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
+    };
+    format!("there is no ClusterBinding {name} at {server}: {others}")
+}
+
+async fn secret_of(virt: &Cluster<Virtual>, binding: &Object) -> Secret {
+    let text = |field: &str| binding.text("spec", &["secretRef", field]).unwrap_or_default();
+    let key = Key::new(text("namespace"), text("name"));
+    let secret = match virt.get(&kinds::SECRET, &key).await {
+        Ok(Some(secret)) => secret,
+        Ok(None) => return Secret::None,
+        Err(error) => return Secret::Stays(format!("Secret {key} stays, since it cannot be read: {error}")),
+    };
+    if !is_made_by_bind(&secret.meta, &binding.meta.name) {
+        return Secret::Stays(format!("Secret {key} stays, since `kubeocean bind` did not make it"));
+    }
+    let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
+    let refers = |other: &&Object| {
+        *other.meta.uid != *binding.meta.uid
+            && other.text("spec", &["secretRef", "name"]).as_deref() == Some(&*key.name)
+            && other.text("spec", &["secretRef", "namespace"]).as_deref() == Some(&*key.namespace)
+    };
+    match all.iter().find(refers) {
+        Some(other) => {
+            Secret::Stays(format!("Secret {key} stays, since ClusterBinding {} uses it", other.meta.name))
+        }
+        None => Secret::Ours(secret),
+    }
+}
+
+/// What will happen, before it does.
+async fn foretell(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject, secret: &Secret) {
+    let name = &args.name;
+    let id = binding.parsed.as_ref().map_or("unknown", |binding| binding.cluster_id.as_str());
+    note(&format!("ClusterBinding {name} (clusterID {id}) goes:"));
+    let labels = format!("{BINDING_UID}={}", binding.meta.uid);
+    let nodes = match virt.list(&kinds::NODE, None, Some(&labels)).await {
+        Ok(nodes) => counted(nodes.len(), "virtual node"),
+        Err(_) => "its virtual nodes".to_owned(),
+    };
+    let pods = binding.status.pods.and_then(|pods| usize::try_from(pods).ok());
+    let pods = pods.map_or(String::new(), |pods| format!(", with {} on them", counted(pods, "pod")));
+    note(&format!("- {nodes}{pods}"));
+    note("- its syncer and proxier");
+    match secret {
+        Secret::Ours(secret) => {
+            note(&format!(
+                "- Secret {}/{}, which `kubeocean bind` made",
+                secret.meta.namespace, secret.meta.name
+            ));
+        }
+        Secret::Stays(why) => note(&format!("  {why}")),
+        Secret::None => {}
+    }
+    if let Some(reason) = &args.force {
+        note(&format!("! What runs in the worker cluster stays there, since it is not asked: {reason}"));
+    }
+}
+
+fn counted(number: usize, thing: &str) -> String {
+    match number {
+        0 => format!("no {thing}s"),
+        1 => format!("1 {thing}"),
+        number => format!("{number} {thing}s"),
+    }
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    write!(std::io::stderr(), "Is that meant? [y/N] ")?;
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Says why it is forced, if it is, and asks for the deletion of exactly this binding.
+async fn ask_to_go(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject) -> anyhow::Result<()> {
+    let (key, uid) = (binding.key(), &*binding.meta.uid);
+    let applier = Applier::new(CLI).virtually(virt);
+    let mut actions = Vec::new();
+    if let Some(reason) = &args.force {
+        let body = json!({ "metadata": { "annotations": { FORCE_UNBIND: reason } } });
+        let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
+        actions.push(
+            Action::new(kinds::BINDING, &key, verb, "its operator gives the worker cluster up").if_uid(uid),
+        );
+    }
+    if !binding.meta.is_deleting() {
+        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
+        actions.push(Action::new(kinds::BINDING, &key, verb, "its operator unbinds it").if_uid(uid));
+    }
+    for action in actions {
+        match applier.apply(&action).await {
+            Outcome::Done(_) | Outcome::Unchanged { .. } | Outcome::Gone => {}
+            Outcome::Conflict(words) => {
+                anyhow::bail!(
+                    "ClusterBinding {} is not the one that was looked at any more ({words}): try again",
+                    args.name
+                )
+            }
+            Outcome::Forbidden(status) => {
+                anyhow::bail!("you may not do this: {status}; use another --kubeconfig or --context")
+            }
+            other => anyhow::bail!("ClusterBinding {} could not be deleted: {other}", args.name),
+        }
+    }
+    Ok(())
+}
+
+/// The Event that says what is left.
+async fn last_word(virt: &Cluster<Virtual>, uid: &str) -> Option<String> {
+    let started = Instant::now();
+    let last = [EventReason::Unbound.as_str(), EventReason::ForceUnbound.as_str()];
+    while started.elapsed() < EVENT_WITHIN {
+        let events = virt.list(&kinds::EVENT, Some(EVENT_NAMESPACE), None).await.unwrap_or_default();
+        for event in events {
+            let about = event.text("involvedObject", &["uid"]);
+            let reason: Option<String> = event.field("reason").ok().flatten();
+            if about.as_deref() == Some(uid) && reason.as_deref().is_some_and(|reason| last.contains(&reason))
+            {
+                let message: Value = event.field("message").ok().flatten()?;
+                return Some(format!("{}: {}", reason?, message.as_str()?));
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    None
+}
+
+/// Removes the Secret, if it is ours. The binding is gone either way.
+async fn remove(virt: &Cluster<Virtual>, secret: &Secret) {
+    let Secret::Ours(secret) = secret else { return };
+    let key: Key<Virtual> = secret.key();
+    let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
+    let action = Action::new(kinds::SECRET, &key, verb, "its binding is gone").if_uid(&*secret.meta.uid);
+    match Applier::new(CLI).virtually(virt).apply(&action).await {
+        outcome if outcome.fulfils(&action) => note(&format!("Secret {key} is removed.")),
+        outcome => note(&format!("Secret {key} could not be removed, and holds a kubeconfig: {outcome}")),
+    }
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err("say why, in a few words".to_owned())
+    } else {
+        Ok(text.trim().to_owned())
+    }
+}
