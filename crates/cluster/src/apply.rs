@@ -291,6 +291,16 @@ fn written(action: &Action, bytes: &[u8], known: Option<&str>) -> Outcome {
     let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let resource_version = text("/metadata/resourceVersion");
     let patched = matches!(action.verb, Verb::Patch { .. });
+    // What loses its last finalizer is gone with that very write, and shows the version that it had.
+    let finalizers = answer.pointer("/metadata/finalizers").and_then(Value::as_array);
+    let frees = matches!(&action.verb, Verb::Patch { body, .. } if !body["metadata"]["finalizers"].is_null());
+    if frees && text("/metadata/deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty) {
+        return Outcome::Done(Box::new(Written {
+            uid: text("/metadata/uid"),
+            resource_version: None,
+            answer,
+        }));
+    }
     if patched && known.is_some() && known == resource_version.as_deref() {
         return Outcome::Unchanged { asked: true };
     }

@@ -127,6 +127,14 @@ impl Finding {
             Self::BadKubeconfig(words) => {
                 (Reason::ValidationFailed, format!("Secret {secret}: {words}"), false)
             }
+            Self::Unreachable { server, cause } if cause.contains("certificate") => (
+                Reason::ConnectivityFailed,
+                format!(
+                    "{server} is not whom the kubeconfig trusts: {cause}; put the authority of that server into \
+                     certificate-authority-data of Secret {secret}"
+                ),
+                true,
+            ),
             Self::Unreachable { server, cause } => (
                 Reason::ConnectivityFailed,
                 format!(
@@ -147,7 +155,7 @@ impl Finding {
                 Reason::MountNamespaceMissing,
                 format!(
                     "namespace {mount_namespace} does not exist in the worker cluster: the lender makes it, with \
-                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply -f -`"
+                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`"
                 ),
                 false,
             ),
@@ -155,7 +163,7 @@ impl Finding {
                 Reason::PermissionDenied,
                 format!(
                     "{user} may not: {}; the lender grants it with `kubeocean worker-manifest --namespace \
-                     {mount_namespace} | kubectl apply -f -`",
+                     {mount_namespace} | kubectl apply --server-side -f -`",
                     missing.join(", ")
                 ),
                 false,

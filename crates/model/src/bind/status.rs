@@ -132,11 +132,15 @@ fn worker_reason(role: Role, availability: &Availability) -> Reason {
     }
 }
 
-fn worker(role: Role, availability: &Availability, running: bool) -> Said {
-    let about = match role {
+const fn about(role: Role) -> ConditionType {
+    match role {
         Role::Syncer => ConditionType::SyncerReady,
         Role::Proxier => ConditionType::ProxierReady,
-    };
+    }
+}
+
+fn worker(role: Role, availability: &Availability, running: bool) -> Said {
+    let about = about(role);
     if !running {
         let message = format!("the {role} is set up when the worker cluster is connected");
         return said(about, false, Reason::Initializing, message);
@@ -163,14 +167,18 @@ fn stopped(situation: &Situation<'_>, reason: Reason, message: &str) -> Verdict 
 }
 
 /// A binding on its way out.
-pub(super) fn leaving(situation: &Situation<'_>, message: &str) -> Verdict {
+pub(super) fn leaving(situation: &Situation<'_>, message: &str, workers_stay: bool) -> Verdict {
     let running = situation.object.bound_to().is_some();
     let mut all = vec![
         said(ConditionType::Ready, false, Reason::Deleting, message),
         as_before(situation, ConditionType::Connected),
     ];
     for role in Role::ALL {
-        all.push(worker(role, &situation.hosting.availability(role), running));
+        all.push(if workers_stay {
+            worker(role, &situation.hosting.availability(role), running)
+        } else {
+            said(about(role), false, Reason::Deleting, format!("the {role} is being removed"))
+        });
     }
     let worker_uid = situation.object.bound_to().map(str::to_owned);
     Verdict { phase: situation.object.status.phase.unwrap_or_default(), said: all, worker_uid }

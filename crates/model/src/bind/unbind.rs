@@ -84,12 +84,12 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
             object.meta.name
         );
         let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
-        let (status, events) = status::write(situation, &status::leaving(situation, &message));
+        let (status, events) = status::write(situation, &status::leaving(situation, &message, true));
         return Decision { actions, status, events };
     }
     if !situation.hosting.is_gone() {
         let message = "the syncer and the proxier are being removed";
-        let (status, events) = status::write(situation, &status::leaving(situation, message));
+        let (status, events) = status::write(situation, &status::leaving(situation, message, false));
         return Decision { actions: situation.hosting.take_down(), status, events };
     }
     if !situation.leftovers.is_empty() {
