@@ -5,18 +5,27 @@
 //! by name, before anything is dialled.
 
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
+use kube::client::ConfigExt as _;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use thiserror::Error;
+use tower::util::option_layer;
+use tower::{BoxError, Layer as _, ServiceExt as _};
 
 /// Some hundred bytes and three certificates make ten thousand. A parser that is given a megabyte of nested YAML is busy
 /// for seconds.
 const LONGEST: usize = 256 << 10;
+
+/// Longer than between the questions of one look, shorter than between two looks.
+const CLOSED_AFTER: Duration = Duration::from_secs(2);
 
 /// Where an API server is, and how to speak to it. Secrets in it are never printed.
 #[derive(Clone)]
@@ -217,6 +226,24 @@ impl Credentials {
         // Repeating a write is the decision of the one who planned it.
         config.default_retry = false;
         kube::Client::try_from(config).map_err(|error| CredentialError::Setup(one_line(&error)))
+    }
+}
+
+impl Credentials {
+    /// As [`Credentials::client`], with connections that are closed soon after use: for who asks many servers, each seldom. An open
+    /// connection costs a hundred kilobytes.
+    pub fn brief_client(self) -> Result<kube::Client, CredentialError> {
+        let config = self.config;
+        let setup = |error: &kube::Error| CredentialError::Setup(one_line(error));
+        let connector = config.rustls_https_connector().map_err(|error| setup(&error))?;
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(CLOSED_AFTER)
+            .pool_timer(TokioTimer::new())
+            .build(connector)
+            .map_err(BoxError::from);
+        let auth = config.auth_layer().map_err(|error| setup(&error))?;
+        let service = config.base_uri_layer().layer(option_layer(auth).layer(client));
+        Ok(kube::Client::new(service, config.default_namespace))
     }
 }
 

@@ -76,13 +76,15 @@ pub struct Route {
 /// Makes a connection of a kubeconfig.
 pub type Connect = Arc<dyn Fn(Vec<u8>) -> BoxFuture<'static, Result<Route, CredentialError>> + Send + Sync>;
 
-/// As kubeconfigs are used outside of simulations.
-pub fn connect() -> Connect {
-    Arc::new(|kubeconfig| {
+/// As kubeconfigs are used outside of simulations. `brief`: nobody else uses the connections, and they are closed after each
+/// look.
+pub fn connect(brief: bool) -> Connect {
+    Arc::new(move |kubeconfig| {
         Box::pin(async move {
             let credentials = Credentials::from_kubeconfig(&kubeconfig).await?;
             let server = credentials.server();
-            Ok(Route { client: credentials.client()?, server })
+            let client = if brief { credentials.brief_client()? } else { credentials.client()? };
+            Ok(Route { client, server })
         })
     })
 }

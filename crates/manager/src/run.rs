@@ -141,7 +141,7 @@ pub async fn run(
     };
     let (manager, background) = Manager::new(Parts {
         virt: virt.clone(),
-        connect: connect(),
+        connect: connect(worker_mode == WorkerMode::Deployment),
         installation,
         workers,
         leadership: leadership.clone(),

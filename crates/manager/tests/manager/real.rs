@@ -1,0 +1,520 @@
+//! The manager in front of real API servers. Deployments run on simulated nodes.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use kubeocean_api::keys::names::INSTALL_NAMESPACE;
+use kubeocean_api::keys::{annotations, finalizers, labels};
+use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::credentials::Credentials;
+use kubeocean_cluster::leader::Leadership;
+use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::shutdown::BoxError;
+use kubeocean_manager::inline::{Job, Workload};
+use kubeocean_manager::manager::{Manager, Parts, Workers};
+use kubeocean_manager::probe::{connect, missing};
+use kubeocean_manager::run::virtual_cluster_uid;
+use kubeocean_manager::template::{Installation, Templates};
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::Role;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::rights::{Right, Scope, WorkerWishes, in_worker, rules};
+use kubeocean_sandbox::{COMPUTING, NodeSize, Sandbox, Spec};
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A busy machine may be ten times slower than an idle one; what is right is right long before this.
+const LIMIT: Duration = Duration::from_secs(180);
+const MOUNT: &str = "kubeocean-worker";
+
+struct Place {
+    sandbox: Sandbox,
+    virt: Cluster<Virtual>,
+}
+
+impl Place {
+    /// A computing cluster with our definitions, and worker clusters with a mount namespace.
+    async fn new(workers: usize) -> Self {
+        let size = NodeSize { pods: "2000".into(), cpu: "1000".into(), memory: "4000Gi".into() };
+        let spec = Spec::new().workers(workers, 1, 0).computing_nodes(1, 0).sim_node_size(size);
+        let sandbox = Sandbox::start(spec).await.unwrap();
+        let virt = cluster_of(&sandbox.cluster(COMPUTING).unwrap().kubeconfig()).await;
+        let place = Self { sandbox, virt };
+        let crds = kubeocean_api::crd::crds();
+        let crds = json!({"apiVersion": "v1", "kind": "List", "items": crds});
+        place.apply(COMPUTING, &crds).await;
+        place.kubectl(COMPUTING, &["wait", "--for=condition=Established", "crd", "--all"]).await;
+        place.kubectl(COMPUTING, &["create", "namespace", INSTALL_NAMESPACE]).await;
+        for worker in 1..=workers {
+            place.kubectl(&format!("worker-{worker}"), &["create", "namespace", MOUNT]).await;
+        }
+        place
+    }
+
+    async fn kubectl(&self, cluster: &str, args: &[&str]) -> String {
+        let output = self.sandbox.cluster(cluster).unwrap().kubectl().args(args).output().await.unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn apply(&self, cluster: &str, object: &Value) {
+        let mut kubectl = self.sandbox.cluster(cluster).unwrap().kubectl();
+        kubectl
+            .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let mut child = kubectl.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(object.to_string().as_bytes()).await.unwrap();
+        assert!(child.wait().await.unwrap().success(), "{object}");
+    }
+
+    fn kubeconfig(&self, cluster: &str) -> String {
+        self.sandbox.cluster(cluster).unwrap().kubeconfig()
+    }
+
+    async fn secret(&self, name: &str, key: &str, content: &str) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": INSTALL_NAMESPACE},
+            "stringData": {key: content},
+        });
+        self.apply(COMPUTING, &object).await;
+    }
+
+    async fn bind(&self, name: &str, secret: &str, mount: &str) {
+        let object = json!({
+            "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": name},
+            "spec": {
+                "clusterID": name, "mountNamespace": mount,
+                "secretRef": {"name": secret, "namespace": INSTALL_NAMESPACE},
+            },
+        });
+        self.apply(COMPUTING, &object).await;
+    }
+
+    async fn binding(&self, name: &str) -> Option<Value> {
+        let object = self.virt.get(&kinds::BINDING, &Key::cluster_scoped(name)).await.unwrap()?;
+        let mut value = Value::Object(object.content().unwrap());
+        value["uid"] = (&*object.meta.uid).into();
+        Some(value)
+    }
+
+    /// Waits until a binding is so.
+    async fn until(&self, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let binding = self.binding(name).await.unwrap_or_default();
+            if is_so(&binding) {
+                return binding;
+            }
+            assert!(Instant::now() < deadline, "{name} is not {what}: {:#}", binding["status"]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn ready(&self, name: &str) -> Value {
+        self.until(name, "Ready", |binding| binding["status"]["phase"] == "Ready").await
+    }
+
+    /// Objects of the manager's that a binding left.
+    async fn left_of(&self, uid: &str) -> String {
+        let selector = format!("{}={uid}", labels::BINDING_UID);
+        let all = "deploy,svc,sa,role,rolebinding,clusterrolebinding,pdb,hpa,nodes,leases";
+        self.kubectl(COMPUTING, &["get", all, "-A", "-o", "name", "-l", &selector]).await
+    }
+
+    /// Runs a manager in this process.
+    async fn manage(&self, workers: Workers) -> JoinHandle<()> {
+        let parts = Parts {
+            virt: self.virt.clone(),
+            connect: connect(matches!(workers, Workers::Deployed(_))),
+            installation: Installation {
+                namespace: INSTALL_NAMESPACE.to_owned(),
+                virtual_cluster_uid: virtual_cluster_uid(&self.virt).await.unwrap(),
+                image: "kubeocean:test".to_owned(),
+                cluster_domain: "cluster.local".to_owned(),
+            },
+            workers,
+            leadership: Leadership::always(),
+            clock: Clock::system(),
+            metrics: Metrics::new("manager"),
+            seed: None,
+        };
+        let (manager, background) = Manager::new(parts).unwrap();
+        tokio::spawn(manager.run(background))
+    }
+}
+
+fn built_in() -> Workers {
+    Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in())))))
+}
+
+async fn cluster_of<S: kubeocean_model::key::OnSide>(kubeconfig: &str) -> Cluster<S> {
+    let credentials = Credentials::from_kubeconfig(kubeconfig.as_bytes()).await.unwrap();
+    Cluster::connect(credentials, Settings::new("test", "kubeocean-test", &Metrics::new("test"))).unwrap()
+}
+
+fn condition<'a>(binding: &'a Value, about: &str) -> &'a Value {
+    let all = binding["status"]["conditions"].as_array();
+    all.and_then(|all| all.iter().find(|one| one["type"] == about)).unwrap_or(&Value::Null)
+}
+
+fn connected_for(binding: &Value, reason: &str) -> bool {
+    condition(binding, "Connected")["reason"] == reason
+}
+
+/// A kubeconfig with another line in place of the one that begins so.
+fn with_line(kubeconfig: &str, begins: &str, line: &str) -> String {
+    let replaced: Vec<String> = kubeconfig
+        .lines()
+        .map(|known| {
+            let indent = known.len() - known.trim_start().len();
+            let dash = if known.trim_start().starts_with("- ") { "- " } else { "" };
+            if known.trim_start().trim_start_matches("- ").starts_with(begins) {
+                format!("{}{dash}{line}", &known[..indent])
+            } else {
+                known.to_owned()
+            }
+        })
+        .collect();
+    replaced.join("\n") + "\n"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_come_up_are_kept_right_and_go_without_a_trace() {
+    let place = Place::new(2).await;
+    let manager = place.manage(built_in()).await;
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-1")).await;
+    place.secret("w2", "kubeconfig", &place.kubeconfig("worker-2")).await;
+    for (name, secret) in [("one", "w1"), ("two", "w2"), ("three", "w1")] {
+        place.bind(name, secret, MOUNT).await;
+    }
+    let bound = place.ready("one").await;
+    place.ready("two").await;
+    place.ready("three").await;
+
+    // Whoever meddles is put right.
+    let deployment = "deployment/kubeocean-syncer-one";
+    let of = |args: &[&'static str]| [&["-n", INSTALL_NAMESPACE], args].concat();
+    place.kubectl(COMPUTING, &of(&["delete", deployment])).await;
+    place.kubectl(COMPUTING, &of(&["scale", "deployment/kubeocean-proxier-one", "--replicas=5"])).await;
+    let healed = "jsonpath={.spec.replicas}";
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let get = ["-n", INSTALL_NAMESPACE, "get", "deployment", "-o"];
+        let replicas =
+            place.kubectl(COMPUTING, &[&get[..], &[healed, "kubeocean-proxier-one"]].concat()).await;
+        let names = place.kubectl(COMPUTING, &[&get[..], &["name"]].concat()).await;
+        if replicas == "2" && names.contains("kubeocean-syncer-one") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{replicas} {names}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    // A kubeconfig that leads elsewhere is refused, until someone says that it is meant.
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-2")).await;
+    let swapped = place.until("one", "refusing", |binding| connected_for(binding, "WorkerChanged")).await;
+    assert_eq!(swapped["status"]["workerUID"], bound["status"]["workerUID"]);
+    assert_eq!(condition(&swapped, "SyncerReady")["status"], "True", "nothing is taken down: {swapped:#}");
+    place.secret("w1", "kubeconfig", "nonsense").await;
+    place.until("one", "refusing", |binding| connected_for(binding, "ValidationFailed")).await;
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-1")).await;
+    place.ready("one").await;
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-2")).await;
+    place.until("one", "refusing", |binding| connected_for(binding, "WorkerChanged")).await;
+    let uid = place.binding("two").await.unwrap()["status"]["workerUID"].as_str().unwrap().to_owned();
+    let accept = format!("{}={uid}", annotations::ACCEPT_WORKER);
+    place.kubectl(COMPUTING, &["annotate", "clusterbinding", "one", &accept]).await;
+    place.until("one", "accepted", |binding| binding["status"]["workerUID"] == uid.as_str()).await;
+
+    // A lost worker cluster costs its own condition, and nobody else's.
+    place.sandbox.cluster("worker-2").unwrap().program("kube-apiserver").stop().await.unwrap();
+    place.until("two", "unconnected", |binding| connected_for(binding, "ConnectivityFailed")).await;
+    let two = place.binding("two").await.unwrap();
+    assert_eq!(two["status"]["phase"], "Ready", "it may come back: {two:#}");
+    place.sandbox.cluster("worker-2").unwrap().program("kube-apiserver").start().await.unwrap();
+    place.until("two", "connected", |binding| connected_for(binding, "ConnectivityPassed")).await;
+
+    // The way out: in the foreground, as usual, and by force with a syncer that never answers.
+    let finalizer =
+        json!([{"op": "add", "path": "/metadata/finalizers/-", "value": finalizers::CLUSTER_BINDING_SYNCER}]);
+    let patch = ["patch", "clusterbinding", "three", "--type=json", "-p"];
+    place.kubectl(COMPUTING, &[&patch[..], &[&finalizer.to_string()]].concat()).await;
+    let uids = ["one", "two", "three"].map(|name| name.to_owned());
+    let mut gone = Vec::new();
+    for name in &uids {
+        gone.push(place.binding(name).await.unwrap()["uid"].as_str().unwrap().to_owned());
+    }
+    place.kubectl(COMPUTING, &["delete", "clusterbinding", "one", "--cascade=foreground"]).await;
+    place.kubectl(COMPUTING, &["delete", "clusterbinding", "two"]).await;
+    place.kubectl(COMPUTING, &["delete", "clusterbinding", "three", "--wait=false"]).await;
+    let waiting =
+        place.until("three", "waiting", |binding| condition(binding, "Ready")["reason"] == "Deleting").await;
+    assert!(
+        condition(&waiting, "Ready")["message"].as_str().unwrap().contains(annotations::FORCE_UNBIND),
+        "{waiting:#}"
+    );
+    assert!(place.left_of(&gone[2]).await.contains("kubeocean-syncer-three"), "the syncer is needed");
+    let force = format!("{}=the test", annotations::FORCE_UNBIND);
+    place.kubectl(COMPUTING, &["annotate", "clusterbinding", "three", &force]).await;
+    place.until("three", "gone", Value::is_null).await;
+    for uid in &gone {
+        assert_eq!(place.left_of(uid).await, "");
+    }
+    let events = place
+        .kubectl(COMPUTING, &["get", "events", "-n", "default", "-o", "custom-columns=R:.reason,M:.message"])
+        .await;
+    for told in [
+        "WorkerChanged",
+        "ConnectivityFailed",
+        "Unbound",
+        "ForceUnbound",
+        "Left in the worker cluster: nothing",
+    ] {
+        assert!(events.contains(told), "{told} in {events}");
+    }
+    manager.abort();
+    place.sandbox.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
+    let place = Place::new(1).await;
+    let manager = place.manage(built_in()).await;
+    let good = place.kubeconfig("worker-1");
+    let anonymous = with_line(
+        &with_line(&good, "client-certificate-data:", "token: of-yesterday"),
+        "client-key-data:",
+        "username: ''",
+    );
+    let anonymous = anonymous.replace("username: ''\n", "");
+    let other_authority = {
+        let ours = place.kubeconfig(COMPUTING);
+        let line =
+            ours.lines().find(|line| line.contains("certificate-authority-data:")).unwrap().trim().to_owned();
+        with_line(&good, "certificate-authority-data:", line.trim_start_matches("- "))
+    };
+    let cases = [
+        ("no-secret", None, MOUNT, "ValidationFailed", "does not exist: create it"),
+        ("other-key", Some(("config", good.clone())), MOUNT, "ValidationFailed", "has no key `kubeconfig`"),
+        ("not-yaml", Some(("kubeconfig", "]".into())), MOUNT, "ValidationFailed", "kubectl config view"),
+        (
+            "runs-a-command",
+            Some(("kubeconfig", with_line(&good, "client-key-data:", "exec: {command: sh, apiVersion: v1}"))),
+            MOUNT,
+            "ValidationFailed",
+            "use a token or a client certificate",
+        ),
+        (
+            "elsewhere",
+            Some(("kubeconfig", with_line(&good, "server:", "server: https://127.0.0.1:1"))),
+            MOUNT,
+            "ConnectivityFailed",
+            "check the address",
+        ),
+        (
+            "other-authority",
+            Some(("kubeconfig", other_authority)),
+            MOUNT,
+            "ConnectivityFailed",
+            "is not whom the kubeconfig trusts",
+        ),
+        (
+            "old-token",
+            Some(("kubeconfig", anonymous)),
+            MOUNT,
+            "ConnectivityFailed",
+            "does not know who is asking",
+        ),
+        (
+            "no-namespace",
+            Some(("kubeconfig", good.clone())),
+            "nowhere",
+            "MountNamespaceMissing",
+            "the lender makes it",
+        ),
+    ];
+    for (name, secret, mount, ..) in &cases {
+        if let Some((key, content)) = secret {
+            place.secret(name, key, content).await;
+        }
+        place.bind(name, name, mount).await;
+    }
+    for (name, _, _, reason, fix) in &cases {
+        let binding = place.until(name, "Failed", |binding| connected_for(binding, reason)).await;
+        let message = condition(&binding, "Connected")["message"].as_str().unwrap();
+        assert!(message.contains(fix), "{name}: {message}");
+        assert_eq!(binding["status"]["phase"], "Failed", "{name}");
+    }
+    for (name, _, mount, ..) in &cases {
+        place.secret(name, "kubeconfig", &good).await;
+        if *mount != MOUNT {
+            place.kubectl("worker-1", &["create", "namespace", mount]).await;
+        }
+    }
+    for (name, ..) in &cases {
+        place.ready(name).await;
+    }
+    manager.abort();
+    place.sandbox.stop().await.unwrap();
+}
+
+/// A role per place, without one verb of one resource.
+fn roles(without: Option<(&Right, &str)>) -> Value {
+    let rights: Vec<Right> = in_worker(&WorkerWishes { storage: false, policies: false });
+    let part = |cluster: bool| {
+        let mut all = Vec::new();
+        for right in &rights {
+            if matches!(right.scope, Scope::Cluster) != cluster {
+                continue;
+            }
+            for rule in rules(std::slice::from_ref(right)) {
+                let mut rule = rule;
+                if let Some((taken, verb)) = without
+                    && (taken.resource, taken.group, taken.names)
+                        == (right.resource, right.group, right.names)
+                    && matches!(taken.scope, Scope::Cluster) == cluster
+                {
+                    let verbs = rule["verbs"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .filter(|one| *one != verb)
+                        .cloned()
+                        .collect();
+                    rule["verbs"] = Value::Array(verbs);
+                }
+                if rule["verbs"].as_array().is_some_and(|verbs| !verbs.is_empty()) {
+                    all.push(rule);
+                }
+            }
+        }
+        all
+    };
+    let api = "rbac.authorization.k8s.io/v1";
+    let subject = json!([{"kind": "User", "name": "borrower", "apiGroup": "rbac.authorization.k8s.io"}]);
+    let named = |namespace: Option<&str>| json!({"name": "borrower", "namespace": namespace});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": api, "kind": "ClusterRole", "metadata": named(None), "rules": part(true)},
+        {"apiVersion": api, "kind": "Role", "metadata": named(Some(MOUNT)), "rules": part(false)},
+        {"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": named(None), "subjects": subject,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "borrower"}},
+        {"apiVersion": api, "kind": "RoleBinding", "metadata": named(Some(MOUNT)), "subjects": subject,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "borrower"}},
+    ]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_that_is_taken_away_is_missed_by_name() {
+    let place = Place::new(1).await;
+    place.apply("worker-1", &roles(None)).await;
+    let admin: Cluster<Physical> = cluster_of(&place.kubeconfig("worker-1")).await;
+    // As the borrower: the question of whether it may, asked about it.
+    let rights = in_worker(&WorkerWishes { storage: false, policies: false });
+    let ask = async |expected: &[String]| {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let mut missed = Vec::new();
+            for question in rights.iter().flat_map(|right| right.questions(MOUNT)) {
+                let mut review = question.review();
+                review["kind"] = "SubjectAccessReview".into();
+                review["spec"]["user"] = "borrower".into();
+                let kind = kubeocean_model::action::Kind::cluster_scoped(
+                    "authorization.k8s.io",
+                    "v1",
+                    "SubjectAccessReview",
+                    "subjectaccessreviews",
+                );
+                let answer = admin.review(&kind, &review).await.unwrap();
+                if answer["status"]["allowed"] != true {
+                    missed.push(question.to_string());
+                }
+            }
+            if missed == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{missed:?} instead of {expected:?}");
+        }
+    };
+    ask(&[]).await;
+    assert_eq!(
+        missing(&admin, MOUNT, false).await.unwrap(),
+        Vec::<String>::new(),
+        "an administrator misses nothing"
+    );
+    let mut taken = 0;
+    for right in &rights {
+        for verb in right.verbs {
+            // What is granted everywhere is granted here too.
+            let everywhere = |other: &Right| {
+                matches!(other.scope, Scope::Cluster)
+                    && (other.resource, other.group, other.names)
+                        == (right.resource, right.group, right.names)
+                    && other.verbs.contains(verb)
+            };
+            let covered = !matches!(right.scope, Scope::Cluster) && rights.iter().any(everywhere);
+            let questions =
+                right.questions(MOUNT).into_iter().filter(|question| question.verb == *verb && !covered);
+            let gone: Vec<String> = questions.map(|question| question.to_string()).collect();
+            place.apply("worker-1", &roles(Some((right, verb)))).await;
+            ask(&gone).await;
+            taken += 1;
+        }
+    }
+    println!("{taken} verbs taken away in turn, each missed by name");
+    place.sandbox.stop().await.unwrap();
+}
+
+/// Counts what it does in a ConfigMap, or panics.
+struct Counting;
+
+impl Workload for Counting {
+    fn run(&self, job: Job, stop: CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> {
+        Box::pin(async move {
+            assert!(job.binding.name != "bad", "this one is broken");
+            // A real question to each side: it is ready when both have answered.
+            job.virt.version().await?;
+            job.phys.version().await?;
+            job.readiness.ready();
+            stop.cancelled().await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inline_worker_that_panics_in_a_loop_moves_nobody_elses_conditions() {
+    let place = Place::new(1).await;
+    let workload: Arc<dyn Workload> = Arc::new(Counting);
+    let workloads: BTreeMap<Role, Arc<dyn Workload>> =
+        Role::ALL.map(|role| (role, Arc::clone(&workload))).into();
+    let manager = place.manage(Workers::Inline(workloads)).await;
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-1")).await;
+    for name in ["good", "better"] {
+        place.bind(name, "w1", MOUNT).await;
+    }
+    let before = [place.ready("good").await, place.ready("better").await];
+    place.bind("bad", "w1", MOUNT).await;
+    let bad = place
+        .until("bad", "seen to fail again", |binding| {
+            let message = condition(binding, "SyncerReady")["message"].as_str().unwrap_or_default();
+            message.contains("this one is broken") && message.contains("started again 2 times")
+        })
+        .await;
+    assert_eq!(condition(&bad, "SyncerReady")["reason"], "SyncerFailed");
+    for (name, before) in ["good", "better"].iter().zip(before) {
+        assert_eq!(place.binding(name).await.unwrap()["status"], before["status"], "{name}");
+    }
+    for name in ["good", "better", "bad"] {
+        place.kubectl(COMPUTING, &["delete", "clusterbinding", name]).await;
+    }
+    manager.abort();
+    place.sandbox.stop().await.unwrap();
+}
