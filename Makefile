@@ -85,6 +85,18 @@ bench: prepare ## Measure the sandbox and the door to API servers, and print the
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 
+# How many seeds `make soak` runs of each simulation.
+SEEDS ?= 20000
+
+.PHONY: soak
+soak: ## Run the simulations with many seeds (SEEDS=20000), optimised
+	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --release --package kubeocean-manager --test manager simulated:: -- --nocapture
+	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --release --package kubeocean-testkit --test testkit sample:: -- --nocapture
+
+.PHONY: run-manager
+run-manager: build ## Run a manager here, on the cluster of the current kube context (ARGS goes to it)
+	$(KUBEOCEAN) manager --kubeconfig "$${KUBECONFIG:-$$HOME/.kube/config}" $(ARGS)
+
 .PHONY: coverage
 coverage: prepare ## Report which lines the tests reach
 	@.ci/coverage $(ARGS)

@@ -10,6 +10,7 @@ mod memory;
 mod outcome;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Method;
 use kubeocean_model::action::{Action, Kind, PatchForm, Precondition, Verb};
@@ -100,17 +101,25 @@ impl Applier {
     }
 
     async fn apply_in(&self, lane: Lane, action: &Action) -> Outcome {
-        let unanswered = Unanswered { applier: self, lane, action };
+        let sent = Arc::default();
+        let unanswered = Unanswered { applier: self, lane, action, sent: Arc::clone(&sent) };
         let outcome = match action.side {
-            Side::Virtual => self.write(self.virt.as_ref(), lane, action).await,
-            Side::Physical => self.write(self.phys.as_ref(), lane, action).await,
+            Side::Virtual => self.write(self.virt.as_ref(), lane, action, &sent).await,
+            Side::Physical => self.write(self.phys.as_ref(), lane, action, &sent).await,
         };
-        std::mem::forget(unanswered);
+        sent.store(false, Ordering::Relaxed);
+        drop(unanswered);
         self.log(lane, action, &outcome);
         outcome
     }
 
-    async fn write<S: OnSide>(&self, cluster: Option<&Cluster<S>>, lane: Lane, action: &Action) -> Outcome {
+    async fn write<S: OnSide>(
+        &self,
+        cluster: Option<&Cluster<S>>,
+        lane: Lane,
+        action: &Action,
+        sent: &Arc<AtomicBool>,
+    ) -> Outcome {
         // Without a name, a path means all objects there are.
         if action.name.is_empty() {
             let status = Status::read(400, None, b"an object without a name cannot be written");
@@ -125,15 +134,16 @@ impl Applier {
         if self.memory.has_written(action, known.as_deref()) {
             return Outcome::Unchanged { asked: false };
         }
-        let answer = cluster.ask(self.call(action, lane)).await;
+        let answer = cluster.ask(Call { sent: Some(Arc::clone(sent)), ..self.call(action, lane) }).await;
+        sent.store(false, Ordering::Relaxed);
         let outcome = match answer {
             Ok(bytes) => written(action, &bytes, known.as_deref()),
             Err(CallError::Refused(status)) if status.already_exists() => whose_is_it(cluster, action).await,
             Err(error) => outcome::sort(error),
         };
         self.memory.note(action, &outcome, known.as_deref());
-        if contradicts(action, &outcome) {
-            self.followed.iter().filter(|followed| followed.is_of(action)).for_each(|one| one.doubt(action));
+        if let Some(known) = known.as_deref().filter(|known| contradicts(action, known, &outcome)) {
+            self.followed.iter().filter(|one| one.is_of(action)).for_each(|one| one.doubt(action, known));
         }
         let labels = WriteLabels {
             cluster: Arc::clone(cluster.name()),
@@ -262,21 +272,30 @@ struct Unanswered<'a> {
     applier: &'a Applier,
     lane: Lane,
     action: &'a Action,
+    /// And not answered.
+    sent: Arc<AtomicBool>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
+        if !self.sent.load(Ordering::Relaxed) {
+            return;
+        }
         let cause = "nobody waited for the answer".to_owned();
         self.applier.log(self.lane, self.action, &Outcome::Unreachable(CallError::Unreachable { cause }));
     }
 }
 
-/// Whether the server says what a store that shows the object should have known. A conflict without a precondition
-/// is one of fields.
-fn contradicts(action: &Action, outcome: &Outcome) -> bool {
+/// Whether the server says what a store that shows this version should have known. A conflict without a precondition
+/// is one of fields, and one about an older version is our own.
+fn contradicts(action: &Action, known: &str, outcome: &Outcome) -> bool {
+    let Precondition { uid, resource_version } = &action.precondition;
     match outcome {
         Outcome::Gone => true,
-        Outcome::Conflict(_) => action.precondition != Precondition::default(),
+        Outcome::Conflict(_) => match resource_version {
+            Some(version) => version == known,
+            None => uid.is_some(),
+        },
         _ => false,
     }
 }
@@ -293,8 +312,11 @@ fn written(action: &Action, bytes: &[u8], known: Option<&str>) -> Outcome {
     let patched = matches!(action.verb, Verb::Patch { .. });
     // What loses its last finalizer is gone with that very write, and shows the version that it had.
     let finalizers = answer.pointer("/metadata/finalizers").and_then(Value::as_array);
-    let frees = matches!(&action.verb, Verb::Patch { body, .. } if !body["metadata"]["finalizers"].is_null());
-    if frees && text("/metadata/deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty) {
+    let frees =
+        matches!(&action.verb, Verb::Patch { body, .. } if body.pointer("/metadata/finalizers").is_some());
+    let same = known.is_none() || known == resource_version.as_deref();
+    if frees && same && text("/metadata/deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty)
+    {
         return Outcome::Done(Box::new(Written {
             uid: text("/metadata/uid"),
             resource_version: None,

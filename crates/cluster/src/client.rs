@@ -10,6 +10,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -78,7 +79,7 @@ pub struct Settings {
     pub name: String,
     /// Who is asking: `kubeocean-syncer`. The version is added.
     pub component: String,
-    /// The longest that one call may take, but for watches.
+    /// The longest that one call may take from when it is sent, but for watches.
     pub deadline: Duration,
     /// The most calls at a time, but for watches and vital ones.
     pub calls_at_a_time: usize,
@@ -130,6 +131,8 @@ pub(crate) struct Call {
     pub(crate) lane: Lane,
     /// Asked last of all, after every wait.
     pub(crate) leadership: Option<Leadership>,
+    /// Set in the moment of sending.
+    pub(crate) sent: Option<Arc<AtomicBool>>,
     /// For metrics.
     pub(crate) verb: &'static str,
     pub(crate) resource: Arc<str>,
@@ -145,6 +148,7 @@ impl Call {
             accept: JSON,
             lane: Lane::Normal,
             leadership: None,
+            sent: None,
             verb,
             resource: Arc::from(&*kind.plural),
         }
@@ -245,7 +249,13 @@ impl<S: OnSide> Cluster<S> {
         let mut query = Query::default();
         query.add("labelSelector", labels);
         let path = format!("{}{query}", collection_path(kind, namespace.unwrap_or_default()));
-        Ok(Page::read(&self.ask(Call::read("list", kind, path)).await?)?.items)
+        let page = Page::read(&self.ask(Call::read("list", kind, path)).await?)?;
+        match page.unreadable.first() {
+            None => Ok(page.items),
+            Some((namespace, name)) => {
+                Err(CallError::Malformed { cause: format!("{} {namespace}/{name}", kind.plural) })
+            }
+        }
     }
 
     /// How many objects of a kind there are, without having them sent.
@@ -254,7 +264,7 @@ impl<S: OnSide> Cluster<S> {
         query.add("limit", Some("1"));
         let path = format!("{}{query}", collection_path(kind, ""));
         let page = Page::read(&self.ask(Call::read("list", kind, path)).await?)?;
-        Ok(page.items.len() + page.metadata.remaining)
+        Ok(page.items.len() + page.unreadable.len() + page.metadata.remaining)
     }
 
     /// Whether the API server serves a kind.
@@ -296,6 +306,9 @@ impl<S: OnSide> Cluster<S> {
         };
         if call.leadership.as_ref().is_some_and(|leadership| !leadership.holds()) {
             return Err(CallError::NotLeading);
+        }
+        if let Some(sent) = &call.sent {
+            sent.store(true, Ordering::Relaxed);
         }
         self.show_load();
         let started = Instant::now();
@@ -510,7 +523,7 @@ impl Page {
 }
 
 /// Namespace and name of an object of which not even the metadata may be right.
-fn name_of(json: &str) -> Option<(String, String)> {
+pub(crate) fn name_of(json: &str) -> Option<(String, String)> {
     let object: Value = serde_json::from_str(json).ok()?;
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
     Some((text("namespace").unwrap_or_default(), text("name")?))

@@ -85,6 +85,11 @@ pub enum CredentialError {
         /// Which field.
         field: &'static str,
     },
+    /// Someone else's name.
+    #[error(
+        "the kubeconfig acts as someone else (users[].user.as): use the token or client certificate of that identity"
+    )]
+    Impersonates,
     /// A proxy.
     #[error(
         "the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it"
@@ -242,7 +247,8 @@ impl Credentials {
             .build(connector)
             .map_err(BoxError::from);
         let auth = config.auth_layer().map_err(|error| setup(&error))?;
-        let service = config.base_uri_layer().layer(option_layer(auth).layer(client));
+        let headers = config.extra_headers_layer().map_err(|error| setup(&error))?;
+        let service = config.base_uri_layer().layer(option_layer(auth).layer(headers.layer(client)));
         Ok(kube::Client::new(service, config.default_namespace))
     }
 }
@@ -262,6 +268,10 @@ fn refuse_what_reaches_out(kubeconfig: &Kubeconfig) -> Result<(), CredentialErro
         }
         if user.auth_provider.is_some() {
             return Err(CredentialError::AuthProvider);
+        }
+        let groups = user.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty());
+        if groups || user.impersonate.as_ref().is_some_and(|name| !name.is_empty()) {
+            return Err(CredentialError::Impersonates);
         }
         if user.username.is_some() || user.password.is_some() {
             return Err(CredentialError::Password);
@@ -308,29 +318,50 @@ fn pem(der: &[u8]) -> String {
 /// No authority is one too: those that the machine trusts.
 fn has_good_authority(cluster: &Cluster) -> bool {
     let Some(encoded) = &cluster.certificate_authority_data else { return true };
-    let Ok(pem) = STANDARD.decode(encoded.split_whitespace().collect::<String>()) else { return false };
+    let Ok(pem) = STANDARD.decode(encoded.trim()) else { return false };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     certificates.is_ok_and(|certificates| !certificates.is_empty())
 }
 
-/// Whether a line of YAML names an anchor or refers to one. Nothing in a kubeconfig begins with such a sign.
+/// Whether a line of YAML names an anchor or refers to one. Nothing in a kubeconfig begins with such a sign; comments and
+/// quoted names may have it.
 fn has_alias(line: &str) -> bool {
-    let mut before = ' ';
-    line.chars().any(|sign| {
+    let (mut before, mut quote) = (' ', None);
+    for sign in line.chars() {
         let begins = before.is_whitespace() || matches!(before, '[' | ',' | '{' | ':' | '-');
+        match (quote, sign) {
+            (Some(open), close) if open == close => quote = None,
+            (None, '#') if before.is_whitespace() => return false,
+            (None, '"' | '\'') if begins => quote = Some(sign),
+            (None, '&' | '*') if begins => return true,
+            _ => {}
+        }
         before = sign;
-        begins && matches!(sign, '&' | '*')
-    })
+    }
+    false
 }
 
 fn has_identity(user: &AuthInfo) -> bool {
     token_of(user).is_some_and(|token| !token.is_empty())
-        || (user.client_certificate_data.is_some() && user.client_key_data.is_some())
+        || (has_text(user.client_certificate_data.as_ref())
+            && key_of(user).is_some_and(|key| !key.is_empty()))
+}
+
+fn has_text(text: Option<&String>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
+}
+
+fn token_of(user: &AuthInfo) -> Option<String> {
+    hidden(user, "token")
+}
+
+fn key_of(user: &AuthInfo) -> Option<String> {
+    hidden(user, "client-key-data")
 }
 
 /// The type that holds it shows it to a serialiser only.
-fn token_of(user: &AuthInfo) -> Option<String> {
-    Some(serde_json::to_value(user).ok()?.get("token")?.as_str()?.to_owned())
+fn hidden(user: &AuthInfo, field: &str) -> Option<String> {
+    Some(serde_json::to_value(user).ok()?.get(field)?.as_str()?.to_owned())
 }
 
 fn is_header(token: &str) -> bool {

@@ -41,6 +41,12 @@ impl<S> Doubts<S> {
         }
     }
 
+    /// Begins to wait anew for all of them.
+    pub(crate) fn postpone(&self) {
+        let due = Instant::now() + LONG_ENOUGH;
+        self.waiting.lock().iter_mut().for_each(|doubt| doubt.due = due);
+    }
+
     /// The next that is old enough. Dropped while it waits, nothing is lost.
     pub(crate) async fn next(&self) -> (Key<S>, Box<str>) {
         loop {

@@ -34,7 +34,7 @@ trait Known: Send + Sync {
     fn covers(&self, namespace: &str) -> bool;
     fn find(&self, namespace: &str, name: &str) -> Version;
     fn is_leaving(&self, namespace: &str, name: &str) -> bool;
-    fn doubt(&self, namespace: &str, name: &str);
+    fn doubt(&self, namespace: &str, name: &str, version: &str);
 }
 
 impl<S: OnSide, T: Shape> Known for Store<S, T> {
@@ -55,8 +55,8 @@ impl<S: OnSide, T: Shape> Known for Store<S, T> {
         self.get(&Key::new(namespace, name)).is_some_and(|entry| entry.leaving)
     }
 
-    fn doubt(&self, namespace: &str, name: &str) {
-        Store::doubt(self, &Key::new(namespace, name));
+    fn doubt(&self, namespace: &str, name: &str, version: &str) {
+        Store::doubt(self, &Key::new(namespace, name), version);
     }
 }
 
@@ -75,8 +75,8 @@ impl Followed {
     }
 
     /// A server said something that does not go with what the store shows.
-    pub(crate) fn doubt(&self, action: &Action) {
-        self.store.doubt(&action.namespace, &action.name);
+    pub(crate) fn doubt(&self, action: &Action, version: &str) {
+        self.store.doubt(&action.namespace, &action.name, version);
     }
 
     /// To be taken before the write: the store may see it before its answer comes.
@@ -111,6 +111,10 @@ impl Before {
             _ => {}
         }
         let version = version.and_then(|version| version.parse().ok());
+        // What the store does not show cannot be seen to go.
+        if version.is_none() && self.was.is_none() {
+            return None;
+        }
         // No version passes `MAX`, but a list that begins from now on does.
         let ticket = self.store.progress().ticket(version.unwrap_or(u64::MAX));
         Some(Sighting { version, ticket, before: self })
@@ -126,12 +130,14 @@ pub(crate) struct Sighting {
 }
 
 impl Sighting {
-    /// Any word of a store that is past the version will do. Without a version, it is the object itself that has to
-    /// look different.
+    /// Any word of a store that is past the version will do. Answers without a version are those to deletions and evictions:
+    /// the object itself has to be on its way, or gone.
     fn has_come(&self) -> bool {
         let Before { store, namespace, name, was } = &self.before;
+        let uid = |version: &Version| version.as_ref().map(|(uid, _)| uid.clone());
         store.progress().has_passed(self.ticket)
-            || (self.version.is_none() && store.find(namespace, name) != *was)
+            || (self.version.is_none()
+                && (uid(&store.find(namespace, name)) != uid(was) || store.is_leaving(namespace, name)))
     }
 }
 
@@ -212,7 +218,7 @@ impl<K: QueueKey> Waiting<K> {
 
     /// Those that wait for nothing any more, now that a store took this step.
     fn opened_by(&mut self, store: StoreId, step: &Step<'_>) -> Vec<K> {
-        let asked = match step {
+        let mut asked = match step {
             Step::Event { seen, object } => match self.stores.get_mut(&store) {
                 Some(places) => places.concerned(*seen, *object),
                 None => return Vec::new(),
@@ -220,8 +226,16 @@ impl<K: QueueKey> Waiting<K> {
             // Seldom, and it may concern everyone.
             Step::List => self.keys.keys().cloned().collect(),
         };
-        let opened =
-            asked.into_iter().filter(|key| self.keys.contains_key(key) && self.is_open(key)).collect();
+        asked.retain(|key| self.keys.contains_key(key));
+        let (opened, waiting): (Vec<K>, Vec<K>) = asked.into_iter().partition(|key| self.is_open(key));
+        // It was another event about that object.
+        if let Step::Event { object: Some((namespace, name)), .. } = step
+            && let Some(places) = self.stores.get_mut(&store)
+        {
+            for key in waiting {
+                places.objects.entry(Key::new(*namespace, *name)).or_default().insert(key);
+            }
+        }
         if matches!(step, Step::List) {
             let Self { keys, stores } = self;
             let waits = |waiting: &BTreeSet<K>| waiting.iter().any(|key| keys.contains_key(key));

@@ -385,6 +385,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         if list.is_none() {
             self.store.progress().recovered();
         }
+        self.store.postpone_doubts();
         let mut events = Events::new(response.into_body());
         let give_up = started + lifetime + PATIENCE;
         loop {
@@ -403,14 +404,11 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                     end.cause = Cause::Silent;
                     return end;
                 }
-                () = self.store.contradicted() => {
-                    if self.listed_at.elapsed() < DOUBT_AFTER {
-                        continue;
-                    }
+                event = events.next() => event,
+                () = self.store.contradicted(), if list.is_none() && self.listed_at.elapsed() >= DOUBT_AFTER => {
                     end.cause = Cause::Contradicted;
                     return end;
                 }
-                event = events.next() => event,
             };
             end.lived = started.elapsed();
             let Some(event) = event else {
@@ -438,10 +436,11 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         let version = match &event {
             Event::Put(object) | Event::Gone(object) => object.meta.resource_version.clone(),
             Event::Bookmark { version, .. } => version.clone(),
+            Event::Unreadable { .. } => end.version.clone().unwrap_or_default(),
             Event::Error(status) if status.is_expired() => return Err(Cause::Expired),
             Event::Error(status) => return Err(Cause::Broken(CallError::Refused(Box::new(status.clone())))),
         };
-        if version.is_empty() {
+        if version.is_empty() && !matches!(event, Event::Unreadable { .. }) {
             return Err(Cause::Broken(CallError::Malformed {
                 cause: "an event without a version".to_owned(),
             }));
@@ -459,6 +458,16 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             Event::Gone(object) => {
                 self.store.remove(&object.key(), &|change| self.tell(change));
                 about = Some(object.key());
+            }
+            // What is known of it stays, unless it is gone.
+            Event::Unreadable { namespace, name, gone } => {
+                let key = Key::new(namespace, name);
+                if gone {
+                    self.store.remove(&key, &|change| self.tell(change));
+                } else {
+                    self.store.leave(&key);
+                }
+                return Ok(());
             }
             Event::Bookmark { initial_events_end: true, .. } => {
                 if let Some(list) = list.take() {

@@ -39,8 +39,8 @@ struct State {
     servers: u64,
     /// Time between two calls, where they are rationed.
     spacing: Option<Duration>,
-    /// When the next call would be due if all of them kept their distance.
-    due: Instant,
+    /// When the next call would be due if all of them kept their distance; `None`: there was none yet.
+    due: Option<Instant>,
     waiting: VecDeque<oneshot::Sender<Permit>>,
 }
 
@@ -53,7 +53,8 @@ pub(crate) struct Permit {
 
 impl Limiter {
     pub(crate) fn new(most: usize, per_second: Option<f32>) -> Self {
-        let spacing = per_second.and_then(|rate| Duration::try_from_secs_f32(1.0 / rate).ok());
+        // Slower than one in a quarter of an hour is a mistake, and not a rate.
+        let spacing = per_second.and_then(|rate| Duration::try_from_secs_f32(1.0 / rate.max(0.001)).ok());
         let most = f64::from(u32::try_from(most.max(1)).unwrap_or(u32::MAX));
         let state = State {
             most,
@@ -63,7 +64,7 @@ impl Limiter {
             halvings: 0,
             servers: 0,
             spacing,
-            due: Instant::now(),
+            due: None,
             waiting: VecDeque::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -158,8 +159,10 @@ impl State {
     fn ration(&mut self, now: Instant) -> Option<Instant> {
         let spacing = self.spacing?;
         let saved = spacing.mul_f64(self.most);
-        self.due = self.due.max(now.checked_sub(saved).unwrap_or(now)) + spacing;
-        (self.due > now).then_some(self.due)
+        let earliest = now.checked_sub(saved).unwrap_or(now);
+        let due = self.due.map_or(earliest, |due| due.max(earliest)) + spacing;
+        self.due = Some(due);
+        (due > now).then_some(due)
     }
 
     fn permit(&self, limiter: &Limiter) -> Permit {

@@ -171,10 +171,16 @@ impl<S, T: Shape> Store<S, T> {
     }
 
     /// A server contradicted what is known of this object. If that is still so in a while, the informer lists anew.
-    pub(crate) fn doubt(&self, key: &Key<S>) {
-        if let Some(entry) = self.get(key) {
-            self.doubts.add(key, &entry.resource_version);
+    /// Whoever wrote assumed this version.
+    pub(crate) fn doubt(&self, key: &Key<S>, version: &str) {
+        if self.get(key).is_some_and(|entry| *entry.resource_version == *version) {
+            self.doubts.add(key, version);
         }
+    }
+
+    /// The server is only now listened to again: it gets its time to say what it has to say.
+    pub(crate) fn postpone_doubts(&self) {
+        self.doubts.postpone();
     }
 
     /// Waits until a doubt proves right: the store should have heard by now, and has not.

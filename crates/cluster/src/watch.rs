@@ -7,7 +7,7 @@ use kubeocean_model::object::Object;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::client::readable;
+use crate::client::{name_of, readable};
 use crate::error::{CallError, Status};
 
 /// etcd takes objects of 1.5 MiB, aggregated servers somewhat more. Beyond this it is not an event.
@@ -22,6 +22,8 @@ pub(crate) enum Event {
     Put(Object),
     /// Gone, with its last state.
     Gone(Object),
+    /// About an object that cannot be read.
+    Unreadable { namespace: String, name: String, gone: bool },
     /// Everything up to here was sent.
     Bookmark { version: Box<str>, initial_events_end: bool },
     /// The server ends the watch.
@@ -93,8 +95,8 @@ fn read(line: &[u8]) -> Result<Option<Event>, CallError> {
     let Line { kind, object } = serde_json::from_slice(line).map_err(malformed)?;
     let object = object.get();
     match kind {
-        "ADDED" | "MODIFIED" => Ok(readable(object).map(Event::Put)),
-        "DELETED" => Ok(readable(object).map(Event::Gone)),
+        "ADDED" | "MODIFIED" => Ok(readable(object).map(Event::Put).or_else(|| unreadable(object, false))),
+        "DELETED" => Ok(readable(object).map(Event::Gone).or_else(|| unreadable(object, true))),
         "BOOKMARK" => {
             let object: Object = serde_json::from_str(object).map_err(malformed)?;
             Ok(Some(Event::Bookmark {
@@ -108,6 +110,11 @@ fn read(line: &[u8]) -> Result<Option<Event>, CallError> {
         }
         other => Err(CallError::Malformed { cause: format!("an event of type {other}") }),
     }
+}
+
+fn unreadable(object: &str, gone: bool) -> Option<Event> {
+    let (namespace, name) = name_of(object)?;
+    Some(Event::Unreadable { namespace, name, gone })
 }
 
 #[cfg(test)]
@@ -124,6 +131,7 @@ mod tests {
                 Ok(Event::Bookmark { version, initial_events_end }) => {
                     format!("bookmark {version} {initial_events_end}")
                 }
+                Ok(Event::Unreadable { name, gone, .. }) => format!("unreadable {name} {gone}"),
                 Ok(Event::Error(status)) => format!("error {}", status.code),
                 Err(error) => error.to_string(),
             });
@@ -148,7 +156,7 @@ mod tests {
         );
         assert_eq!(
             all(text).await,
-            ["put a", "gone b", "bookmark 7 true", "error 410"],
+            ["put a", "unreadable poisoned false", "gone b", "bookmark 7 true", "error 410"],
             "half a line is no event"
         );
     }

@@ -42,6 +42,9 @@ async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
         ("server: 'https://a', certificate-authority-data: aHVudGVyMgo=", "token: t", "is not a certificate"),
         (SERVER, "token: &t hunter2", "anchors or aliases"),
         (SERVER, "token: *t", "anchors or aliases"),
+        (SERVER, "token: t, as: 'system:admin'", "acts as someone else"),
+        (SERVER, "token: t, as-groups: ['system:masters']", "acts as someone else"),
+        (SERVER, "client-certificate-data: '', client-key-data: ''", "no token and no client certificate"),
     ];
     for (cluster, user, expected) in cases {
         let error = Credentials::from_kubeconfig(kubeconfig(cluster, user).as_bytes()).await.unwrap_err();
@@ -77,7 +80,7 @@ async fn an_operators_context_is_chosen_by_name() {
 
 #[tokio::test]
 async fn what_another_context_carries_is_refused_too() {
-    let text = kubeconfig(SERVER, "token: t") + "---\n";
+    let text = kubeconfig(SERVER, "token: t") + "---\n# dev & test, * of R & D\n";
     Credentials::from_kubeconfig(text.as_bytes()).await.unwrap();
     let text = kubeconfig(SERVER, "token: t")
         .replace("users: [", "users: [{name: b, user: {exec: {command: sh, apiVersion: v1}}}, ");

@@ -247,7 +247,7 @@ async fn bindings_come_up_are_kept_right_and_go_without_a_trace() {
         json!([{"op": "add", "path": "/metadata/finalizers/-", "value": finalizers::CLUSTER_BINDING_SYNCER}]);
     let patch = ["patch", "clusterbinding", "three", "--type=json", "-p"];
     place.kubectl(COMPUTING, &[&patch[..], &[&finalizer.to_string()]].concat()).await;
-    let uids = ["one", "two", "three"].map(|name| name.to_owned());
+    let uids = ["one", "two", "three"].map(str::to_owned);
     let mut gone = Vec::new();
     for name in &uids {
         gone.push(place.binding(name).await.unwrap()["uid"].as_str().unwrap().to_owned());
@@ -472,7 +472,7 @@ async fn each_right_that_is_taken_away_is_missed_by_name() {
     place.sandbox.stop().await.unwrap();
 }
 
-/// Counts what it does in a ConfigMap, or panics.
+/// Asks both sides a question, or panics.
 struct Counting;
 
 impl Workload for Counting {
