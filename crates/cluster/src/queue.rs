@@ -236,6 +236,8 @@ impl<K: QueueKey> Queue<K> {
         W: Fn(K) -> F,
         F: Future<Output = Verdict>,
     {
+        // The next run is another one, also if this one is cut short while it closes.
+        let _reopen = Reopen(self);
         let mut running = FuturesUnordered::new();
         loop {
             while running.len() < at_a_time.max(1)
@@ -248,8 +250,6 @@ impl<K: QueueKey> Queue<K> {
                 (state.closing, state.delayed.keys().next().map(|(at, _)| *at))
             };
             if closing && running.is_empty() {
-                // The next run is another one.
-                self.inner.state.lock().closing = false;
                 return;
             }
             // With no room for another key, only an end of one is of interest.
@@ -403,6 +403,15 @@ impl<K: QueueKey> State<K> {
         // Another salt each time: those that failed together do not come back together.
         self.sequence += 1;
         Backoff { first: retry.first, most: retry.most }.delay(failures, retry.seed ^ self.sequence)
+    }
+}
+
+/// Opens a queue again when its run is over.
+struct Reopen<'a, K>(&'a Queue<K>);
+
+impl<K> Drop for Reopen<'_, K> {
+    fn drop(&mut self) {
+        self.0.inner.state.lock().closing = false;
     }
 }
 

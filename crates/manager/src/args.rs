@@ -23,9 +23,9 @@ pub struct ManagerArgs {
     #[arg(long, value_enum, default_value = "deployment")]
     pub worker_mode: WorkerMode,
 
-    /// The image of syncers and proxiers
-    #[arg(long, value_name = "IMAGE", env = "KUBEOCEAN_IMAGE", default_value = concat!("kubeocean:", env!("CARGO_PKG_VERSION")))]
-    pub worker_image: String,
+    /// The image of syncers and proxiers; by default that of the manager's own pod
+    #[arg(long, value_name = "IMAGE", env = "KUBEOCEAN_IMAGE")]
+    pub worker_image: Option<String>,
 
     /// The kubeconfig of the computing cluster; without it, the service account of the pod
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]

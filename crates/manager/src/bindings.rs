@@ -14,7 +14,7 @@ use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
 use kubeocean_model::bind::{
     self, BindingObject, Child, Decision, Existing, Finding, Hosting, Refusal, Role, Situation, TaskState,
-    TemplateFault,
+    TemplateFault, check_identity,
 };
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
@@ -92,6 +92,8 @@ impl Bindings {
             self.forget_the_gone();
             return Verdict::Done;
         };
+        // One of that name may have gone before this one came.
+        self.stop_the_gone();
         let object = &seen.0;
         let decision = self.decide(object);
         if let Err(verdict) = self.write_all(key, object, &decision).await {
@@ -122,13 +124,16 @@ impl Bindings {
         let existing = self.world.children_of(uid);
         let leftovers = self.world.leftovers_of(uid);
         let rival = self.world.rival(object);
+        // What another cluster says is nothing to us.
         let worker = match &finding {
-            Finding::Good(worker) => Some(&*worker.uid),
+            Finding::Good(worker) => Some(worker)
+                .filter(|worker| check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok()),
             _ => None,
         };
-        let neighbours = self.world.neighbours(object, worker.or(object.bound_to()));
+        let neighbours =
+            self.world.neighbours(object, worker.map(|worker| &*worker.uid).or(object.bound_to()));
         let refusal = self.refusals.lock().get(uid).cloned();
-        let wanted = self.wanted(object, &finding, &existing);
+        let wanted = self.wanted(object, worker.map(|worker| worker.nodes), &existing);
         let hosting = match &self.mode {
             Mode::Deployed(_) => Hosting::Deployed {
                 wanted: wanted.as_ref().map(|children| children.as_slice()),
@@ -138,6 +143,7 @@ impl Bindings {
             Mode::Inline(host) => Hosting::Inline {
                 syncer: task(host, object, Role::Syncer),
                 proxier: task(host, object, Role::Proxier),
+                existing: &existing,
             },
         };
         let situation = Situation {
@@ -153,6 +159,8 @@ impl Bindings {
         if let (Mode::Inline(host), true) = (&self.mode, self.reconciler.applier.leads()) {
             match (bind::runs_inline(&situation), &object.parsed, self.prober.cluster(uid)) {
                 (true, Ok(binding), Some(phys)) => host.start(binding, &self.virt, &phys),
+                // A bad edit takes nothing down.
+                (false, Err(_), _) if !object.meta.is_deleting() => {}
                 (false, ..) => host.stop(uid),
                 // The worker cluster has not answered since this process started.
                 _ => {}
@@ -164,15 +172,11 @@ impl Bindings {
     fn wanted(
         &self,
         object: &BindingObject,
-        finding: &Finding,
+        nodes: Option<usize>,
         existing: &[Existing],
     ) -> Result<Arc<Vec<Child>>, TemplateFault> {
         let (Mode::Deployed(templates), Ok(binding)) = (&self.mode, &object.parsed) else {
             return Ok(Arc::default());
-        };
-        let nodes = match finding {
-            Finding::Good(worker) => Some(worker.nodes),
-            _ => None,
         };
         let now = existing.iter().find_map(|child| child.object.meta.annotations.get(SIZE_CLASS));
         let size =
@@ -210,16 +214,20 @@ impl Bindings {
         decision: &Decision,
     ) -> Result<(), Verdict> {
         let uid = &*object.meta.uid;
+        let mut refusal = None;
         for action in &decision.actions {
             let refused = match self.whose_name(object, action).await {
                 // An earlier attempt, whose answer was lost. The store will show it.
-                Ok(Name::Ours) => None,
+                Ok(Name::Ours) => continue,
                 Ok(Name::Taken) => Some(format!(
                     "{} {}/{} exists and is not this binding's: rename or delete it",
                     action.kind.kind, action.namespace, action.name
                 )),
-                Ok(Name::Free) => {
-                    let outcome = self.reconciler.write(key, action).await;
+                Ok(name) => {
+                    let outcome = match name {
+                        Name::Unmarked(uid) => self.reconciler.write(key, &taken_back(action, &uid)).await,
+                        _ => self.reconciler.write(key, action).await,
+                    };
                     match &outcome {
                         outcome if outcome.fulfils(action) => None,
                         Outcome::Invalid(status) | Outcome::Forbidden(status) => Some(format!(
@@ -232,7 +240,13 @@ impl Bindings {
                 Err(verdict) => return Err(verdict),
             };
             if let Some(message) = refused {
-                self.refusals.lock().insert(uid.to_owned(), Refusal { role: role_of(action), message });
+                // The others are not to wait for it.
+                refusal.get_or_insert(Refusal { role: role_of(action), message });
+            }
+        }
+        if let Some(refusal) = refusal {
+            self.refusals.lock().insert(uid.to_owned(), refusal);
+            {
                 let again = self.decide(object);
                 if let Some(status) = &again.status {
                     self.reconciler.write(key, status).await;
@@ -262,14 +276,26 @@ impl Bindings {
             Ok(Some(found)) => {
                 let stamped = found.meta.labels.get(labels::BINDING_UID) == Some(&*object.meta.uid);
                 let owned = found.meta.owner_references.iter().any(|owner| *owner.uid == *object.meta.uid);
-                Ok(if stamped || owned { Name::Ours } else { Name::Taken })
+                let marked = found.meta.labels.get(labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE);
+                Ok(match (stamped && marked, stamped || owned) {
+                    (true, _) => Name::Ours,
+                    (false, true) => Name::Unmarked(found.meta.uid.to_string()),
+                    (false, false) => Name::Taken,
+                })
             }
             Ok(None) => Ok(Name::Free),
             Err(_) => Err(Verdict::Failed("unreachable")),
         }
     }
 
+    fn stop_the_gone(&self) {
+        if let Mode::Inline(host) = &self.mode {
+            host.keep_only(|uid| self.world.by_uid(uid).is_some());
+        }
+    }
+
     fn forget_the_gone(&self) {
+        self.stop_the_gone();
         self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
         self.rendered.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
     }
@@ -279,7 +305,18 @@ impl Bindings {
 enum Name {
     Free,
     Ours,
+    /// Ours too, but someone took its labels away, so that no store shows it.
+    Unmarked(String),
     Taken,
+}
+
+/// The same write, on an object that lost what it is known by.
+fn taken_back(action: &Action, uid: &str) -> Action {
+    let mut action = action.clone();
+    if let Verb::Patch { form: PatchForm::Apply { force, .. }, .. } = &mut action.verb {
+        *force = true;
+    }
+    action.if_uid(uid)
 }
 
 /// How a task is. What this program does not have never runs, and so it is gone as soon as that is wanted.

@@ -30,6 +30,9 @@ const SLOWEST_RESTART: Duration = Duration::from_secs(300);
 /// Who ran for so long failed anew, and not again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
+/// A workload that is told to stop has so long to end. A supervisor gives all of them five seconds.
+const ENDS_WITHIN: Duration = Duration::from_secs(4);
+
 /// What a syncer or a proxier is to the manager.
 pub trait Workload: Send + Sync + 'static {
     /// Works for one binding until told to stop. To return before that, with or without an error, is to fail.
@@ -146,9 +149,20 @@ impl Host {
         }
     }
 
+    /// Makes the workloads of bindings that no longer live end.
+    pub fn keep_only(&self, lives: impl Fn(&str) -> bool) {
+        for ((owner, _), slot) in &*self.shared.slots.lock() {
+            if !lives(owner) {
+                slot.stop.cancel();
+            }
+        }
+    }
+
     /// Runs what is ordered until told to stop; then ends everything.
     pub async fn run(&self, stop: CancellationToken) {
         let (sender, mut orders) = mpsc::unbounded_channel();
+        // Those of a term that was cut short ended with it.
+        self.shared.slots.lock().clear();
         *self.shared.orders.lock() = Some(sender);
         let mut tasks = JoinSet::new();
         loop {
@@ -180,7 +194,13 @@ impl Host {
             let mut task = JoinSet::new();
             let (this, until) = (job.clone(), stop.clone());
             task.spawn(async move { workload.run(this, until).await });
-            let why = match task.join_next().await {
+            let ended = tokio::select! {
+                biased;
+                ended = task.join_next() => ended,
+                // Who does not listen is aborted with its set.
+                () = after_stop(&stop) => break,
+            };
+            let why = match ended {
                 _ if stop.is_cancelled() => break,
                 Some(Ok(Err(error))) => error.to_string(),
                 Some(Err(error)) => panic_words(error),
@@ -204,6 +224,12 @@ impl Host {
         }
         self.shared.remove(&slot);
     }
+}
+
+/// Some time after it was told to stop.
+async fn after_stop(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(ENDS_WITHIN).await;
 }
 
 impl Shared {

@@ -177,6 +177,9 @@ impl Manager {
     /// Looks at worker clusters while this process leads.
     pub async fn lead_probes(&self, stop: CancellationToken) {
         self.world.synced().await;
+        // What was known in an earlier term may be otherwise by now.
+        self.prober.look_anew();
+        self.bindings.refusals.lock().clear();
         for (key, _) in self.world.bindings.all() {
             self.queues.probes.reset(key);
         }
@@ -211,7 +214,13 @@ impl Manager {
             let Some(found) = self.world.find(suspect) else { return Plan::rest() };
             let lives = |uid: &str| self.world.by_uid(uid).is_some();
             let named = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
-            match sweep::judge(&found, lives, named, now) {
+            // Who cannot hear of bindings does not know which of them live.
+            if self.world.bindings.progress().trouble().is_some() {
+                let later = now.checked_add(SignedDuration::from_secs(30)).ok();
+                return Plan { again_at: later, ..Plan::rest() };
+            }
+            let cluster = &self.bindings.installation.virtual_cluster_uid;
+            match sweep::judge(&found, cluster, lives, named, now) {
                 Fate::Stays => Plan::rest(),
                 Fate::Young(due) => {
                     Plan { again_at: due.checked_add(SignedDuration::from_secs(1)).ok(), ..Plan::rest() }

@@ -51,6 +51,9 @@ const TELL_AFTER: u32 = 2;
 /// How soon it is looked at again after a first failure.
 const AGAIN_SOON: Duration = Duration::from_secs(2);
 
+/// How often a worker cluster is looked at that was good and is lost.
+const LOST_LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// Longest time to a first answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(30);
 
@@ -152,6 +155,14 @@ impl Prober {
         self.lines.lock().get(uid).map_or(Remains::NotAsked, |line| line.remains.clone())
     }
 
+    /// Nothing is known any more, but how to reach them.
+    pub fn look_anew(&self) {
+        for line in self.lines.lock().values_mut() {
+            line.finding = Finding::NotYet;
+            line.asked_all = None;
+        }
+    }
+
     /// The last good connection.
     pub fn cluster(&self, uid: &str) -> Option<Cluster<Physical>> {
         self.lines.lock().get(uid)?.cluster.clone()
@@ -168,6 +179,7 @@ impl Prober {
         if self.world.rival(object).is_some() {
             return Verdict::Done;
         }
+        self.forget(key);
         let uid = object.meta.uid.to_string();
         let mut line = self.lines.lock().get(&uid).cloned().unwrap_or_else(|| Line::of(&binding.name));
         let verdict = self.examine(object, binding, &mut line).await;
@@ -226,10 +238,7 @@ impl Prober {
         let place = self.place().await;
         let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&candidate, &route.server, binding)).await;
         drop(place);
-        let finding = asked.unwrap_or_else(|_| Finding::Unreachable {
-            server: route.server.clone(),
-            cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
-        });
+        let finding = asked.unwrap_or_else(|_| no_answer(&route.server));
         let good = match &finding {
             Finding::Good(worker) => {
                 check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok()
@@ -263,7 +272,8 @@ impl Prober {
         let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         let finding = if all {
             let _place = self.place().await;
-            ask_all(&cluster, &line.server, binding).await
+            let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&cluster, &line.server, binding)).await;
+            asked.unwrap_or_else(|_| no_answer(&line.server))
         } else {
             match (identity(&cluster, &line.server, binding).await, &line.finding) {
                 (Ok(uid), Finding::Good(worker)) => Finding::Good(Worker { uid, ..worker.clone() }),
@@ -284,10 +294,11 @@ impl Prober {
             line.finding = finding;
             return Verdict::Again(every);
         }
-        let word = word(&finding);
         line.finding = finding;
         line.asked_all = None;
-        Verdict::Failed(word)
+        // Someone waits for it to come back: it is looked at more often than what never worked.
+        let soon = AGAIN_SOON * 2_u32.saturating_pow(line.failures.min(8));
+        Verdict::Again(soon.min(LOST_LOOK_EVERY))
     }
 
     /// A place among those that are asked for everything, if one becomes free in time.
@@ -428,6 +439,13 @@ async fn identity(cluster: &Cluster<Physical>, server: &str, binding: &Binding) 
             missing: vec![format!("get namespaces {}", binding.mount_namespace)],
         }),
         Err(error) => Err(trouble(&error, server)),
+    }
+}
+
+fn no_answer(server: &str) -> Finding {
+    Finding::Unreachable {
+        server: server.to_owned(),
+        cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
     }
 }
 

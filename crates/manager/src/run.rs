@@ -130,7 +130,10 @@ pub async fn run(
     let installation = Installation {
         namespace: namespace.clone(),
         virtual_cluster_uid: virtual_cluster_uid(&virt).await?,
-        image: worker_image,
+        image: match worker_image {
+            Some(image) => image,
+            None => own_image(&virt, &namespace, &environment).await,
+        },
         cluster_domain,
     };
     let (elector, leadership) = elect(&election, &namespace, &environment, &virt, &clock)?;
@@ -182,6 +185,22 @@ pub async fn run(
         tracing::error!(error = error as &dyn Error, "stopped");
     }
     Ok(ended?)
+}
+
+/// The image that this process runs in, where it runs in a pod.
+async fn own_image(virt: &Cluster<Virtual>, namespace: &str, environment: &Environment) -> String {
+    let usual = concat!("kubeocean:", env!("CARGO_PKG_VERSION")).to_owned();
+    let Some(pod) = environment.get("POD_NAME") else { return usual };
+    let spec = match virt.get(&kinds::POD, &Key::new(namespace, pod)).await {
+        Ok(Some(pod)) => pod.field::<serde_json::Value>("spec").ok().flatten(),
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!(%error, image = usual, "the manager's own pod cannot be read; its image is not known");
+            None
+        }
+    };
+    let image = spec.as_ref().and_then(|spec| spec["containers"][0]["image"].as_str());
+    image.map_or(usual, str::to_owned)
 }
 
 /// The elector, if there is an election, and who leads.

@@ -64,6 +64,12 @@ impl Templates {
                 }
             }
         }
+        for role in Role::ALL {
+            if !children.iter().any(|child| child.role == role && child.kind == kinds::DEPLOYMENT) {
+                let message = format!("the templates of the {role} make no Deployment: nothing would run");
+                return Err(TemplateFault { role, message });
+            }
+        }
         // What others need comes first.
         let rank = |child: &Child| CHILD_KINDS.iter().position(|kind| *kind == child.kind);
         children.sort_by_key(|child| (child.role == Role::Syncer, rank(child)));
@@ -211,6 +217,9 @@ fn finish(
     ];
     put(&mut body["metadata"]["labels"], &stamp);
     put(&mut body["metadata"]["annotations"], &[(TEMPLATE_HASH, &hash), (SIZE_CLASS, wish.size.as_str())]);
+    if kind == kinds::DEPLOYMENT && !body["spec"]["template"]["metadata"].is_object() {
+        return Err(format!("{kind_name} {name}: spec.template.metadata is missing: its pods need labels"));
+    }
     if kind == kinds::DEPLOYMENT {
         // Its pods are found by whom they serve.
         put(&mut body["spec"]["template"]["metadata"]["labels"], &stamp[1..]);

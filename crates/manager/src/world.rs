@@ -310,9 +310,12 @@ impl World {
                 meta.annotations.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
             (meta.generation, meta.is_deleting(), annotations)
         };
-        // Not for each word that we say about it ourselves.
-        if old.map(asks) != new.map(asks) {
+        // What failed may succeed now; but not for each word that we say about it ourselves.
+        if old.map(asks) == new.map(asks) {
+            queues.bindings.add((*key).clone());
+        } else {
             queues.probes.reset((*key).clone());
+            queues.bindings.reset((*key).clone());
         }
         if old.is_some() && new.is_some() {
             return;

@@ -181,7 +181,9 @@ pub fn may_run(situation: &Situation<'_>) -> bool {
 
 /// Whether the tasks of a binding should run in the manager's own process.
 pub fn runs_inline(situation: &Situation<'_>) -> bool {
+    let replaced = !matches!(situation.hosting, Hosting::Inline { existing, .. } if existing.is_empty());
     may_run(situation)
+        && !replaced
         && situation.object.has_finalizer(CLUSTER_BINDING_MANAGER)
         && !(situation.object.meta.is_deleting() && unbind::takes_down(situation))
 }
@@ -192,6 +194,10 @@ fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
     else {
         return Vec::new();
     };
+    let object = situation.object;
+    if check_identity(object.bound_to(), object.accepted(), &worker.uid).is_err() {
+        return Vec::new();
+    }
     let mut warnings = Vec::new();
     let Binding { mount_namespace, .. } = binding;
     if worker.user.starts_with(&format!("system:serviceaccount:{mount_namespace}:")) {

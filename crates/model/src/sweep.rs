@@ -47,14 +47,19 @@ fn owner_of(meta: &Meta) -> Option<Owner<'_>> {
     meta.labels.get(labels::CLUSTER_BINDING).map(Owner::Name)
 }
 
-/// Judges one object. `lives` says whether there is a binding with this uid, `named` whether there is one of this name.
+/// Judges one object. `cluster` is the uid of this computing cluster, `lives` says whether there is a binding with this uid,
+/// `named` whether there is one of this name.
 pub fn judge(
     leftover: &Leftover,
+    cluster: &str,
     lives: impl Fn(&str) -> bool,
     named: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Fate {
+    // This cluster may be a worker cluster of others, too.
+    let theirs = leftover.meta.labels.get(labels::VIRTUAL_CLUSTER_UID).is_some_and(|uid| uid != cluster);
     let stays = match owner_of(&leftover.meta) {
+        _ if theirs => true,
         None => true,
         Some(Owner::Uid(uid)) => lives(uid),
         Some(Owner::Name(name)) => named(name),
@@ -90,7 +95,7 @@ mod tests {
 
     fn fate(labels: &serde_json::Value, age: i64) -> String {
         let (node, now) = node(labels, age);
-        match judge(&node, |uid| uid == "b-1", |name| name == "w1", now) {
+        match judge(&node, "v-1", |uid| uid == "b-1", |name| name == "w1", now) {
             Fate::Stays => "stays".to_owned(),
             Fate::Young(due) => format!("young until {due}"),
             Fate::Goes(actions) => actions.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
@@ -109,6 +114,8 @@ mod tests {
             "it does not say that it is ours"
         );
         assert_eq!(fate(&by("other", "x"), 999), "stays", "nobody knows whose it is");
+        let theirs = json!({labels::MANAGED_BY: ours, labels::BINDING_UID: "gone", labels::VIRTUAL_CLUSTER_UID: "v-2"});
+        assert_eq!(fate(&theirs, 999), "stays", "another computing cluster made it here");
         assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 10), "young until 2026-11-20T12:00:50Z");
         let removed = "patch virtual nodes vnode-a if uid=n-1 if version=7 (its binding no longer exists); \
                        delete virtual nodes vnode-a if uid=n-1 (its binding no longer exists)";

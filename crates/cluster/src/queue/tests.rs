@@ -254,3 +254,25 @@ async fn no_delay_is_too_long_to_be_counted() {
     drain(&queue, 1, Duration::from_secs(1), |_| Verdict::NotBefore("throttled", Duration::MAX)).await;
     assert_eq!(queue.sizes(), Sizes { delayed: 2, failing: 1, ..Sizes::default() });
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_cut_short_while_it_closes_can_be_run_again() {
+    let queue = queue();
+    queue.add(Key::Pod(1));
+    let started = std::cell::Cell::new(0);
+    let look = |_| async {
+        started.set(started.get() + 1);
+        std::future::pending::<Verdict>().await
+    };
+    let closing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.close();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    tokio::select! {
+        () = queue.run(1, look) => unreachable!("it waits for what it began"),
+        () = closing => {}
+    }
+    drop(tokio::time::timeout(Duration::from_secs(1), queue.run(1, look)).await);
+    assert_eq!(started.get(), 2, "the next term begins with what the last one left");
+}

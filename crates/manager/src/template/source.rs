@@ -42,7 +42,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Values {
-    /// The image; else the manager's own.
+    /// The image; else `--worker-image`, else that of the manager's own pod.
     pub image: Option<String>,
     /// `IfNotPresent` by default.
     pub image_pull_policy: Option<String>,

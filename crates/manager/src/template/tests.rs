@@ -71,6 +71,21 @@ fn the_built_in_templates_make_what_a_binding_needs() {
 }
 
 #[test]
+fn names_that_look_like_something_else_stay_names() {
+    for id in ["42", "true", "null", "1e3", "0x1f"] {
+        let mut binding = binding();
+        binding.cluster_id = kubeocean_model::naming::ClusterId::parse(id).unwrap();
+        let wish = Wish { binding: &binding, size: SizeClass::Small, owned: true };
+        for child in Templates::built_in().render(&installation(), &wish).unwrap() {
+            let text = child.body.to_string();
+            for wrong in [format!("\"app.kubernetes.io/instance\":{id}"), "instance\":null".to_owned()] {
+                assert!(!text.contains(&wrong), "{id}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn values_set_what_most_people_want_to_set() {
     let values = "image: mine:1\nreplicas: 1\npriorityClassName: high\ntolerations: [{key: a, operator: Exists}]\n\
                   resources: {requests: {cpu: 1}}\n";
@@ -91,6 +106,11 @@ fn values_set_what_most_people_want_to_set() {
 #[test]
 fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
     let good = "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {{ name }}\n";
+    let fault = {
+        let (_directory, templates) = with(&[("a.yaml", good)]);
+        render(&templates.unwrap()).unwrap_err()
+    };
+    assert!(fault.message.contains("make no Deployment"), "{}", fault.message);
     let cases = [
         ("{{ clusterid }}", "a.yaml: line 1"),
         (
@@ -104,6 +124,10 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
             "v1/Secret cannot be made by a template: only v1/ServiceAccount",
         ),
         ("apiVersion: v1\nkind: Service\nmetadata: {}", "without metadata.name"),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: text",
+            "spec.template.metadata is missing",
+        ),
         ("apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}", "leave metadata.namespace out"),
         (
             "apiVersion: v1\nkind: Service\nmetadata: {name: a, ownerReferences: [{}]}",
@@ -121,7 +145,8 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
         assert_eq!(fault.role, Role::Syncer);
     }
     let (_directory, templates) = with(&[("a.yaml", good), ("b.yaml", good)]);
-    assert!(render(&templates.unwrap()).unwrap_err().message.contains("made twice"));
+    let message = render(&templates.unwrap()).unwrap_err().message;
+    assert!(message.contains("make no Deployment") || message.contains("made twice"), "{message}");
 }
 
 #[test]

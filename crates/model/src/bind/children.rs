@@ -141,7 +141,9 @@ fn can_become(wish: &Value, object: &Object) -> bool {
         }
         _ => true,
     };
-    same("/spec/selector/matchLabels", "spec") && same("/roleRef", "roleRef")
+    same("/spec/selector/matchLabels", "spec")
+        && same("/roleRef", "roleRef")
+        && same("/spec/clusterIP", "spec")
 }
 
 /// Whether every field of the wish is in the object.
@@ -176,6 +178,9 @@ fn contains(have: &Value, wish: &Value) -> bool {
     match (have, wish) {
         (Value::Object(have), Value::Object(wish)) => {
             wish.iter().all(|(field, wish)| match have.get(field) {
+                Some(have) if WHOLE.contains(&field.as_str()) => {
+                    contains(have, wish) && length(have) == length(wish)
+                }
                 Some(have) => contains(have, wish),
                 // Servers leave out what is empty.
                 None => is_empty(wish),
@@ -192,6 +197,13 @@ fn contains(have: &Value, wish: &Value) -> bool {
         }
         (have, wish) => have == wish || same_quantity(have, wish),
     }
+}
+
+/// Lists in which nobody else's entries have a place: who may, and where a pod may go.
+const WHOLE: [&str; 4] = ["subjects", "rules", "tolerations", "matchExpressions"];
+
+fn length(value: &Value) -> usize {
+    value.as_array().map_or(0, Vec::len)
 }
 
 fn is_empty(value: &Value) -> bool {

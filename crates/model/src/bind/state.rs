@@ -64,6 +64,8 @@ pub enum Hosting<'a> {
         syncer: TaskState,
         /// How the proxier is.
         proxier: TaskState,
+        /// What is there of a time when they were Deployments. It goes first: nothing may run twice.
+        existing: &'a [Existing],
     },
 }
 
@@ -105,15 +107,15 @@ impl Hosting<'_> {
         match self {
             Self::Deployed { wanted: Ok(wanted), existing, .. } => children::heal(wanted, existing),
             // What runs stays.
-            Self::Deployed { wanted: Err(_), .. } | Self::Inline { .. } => Vec::new(),
+            Self::Deployed { wanted: Err(_), .. } => Vec::new(),
+            Self::Inline { existing, .. } => children::remove(existing),
         }
     }
 
     /// What is to be written so that they are gone.
     pub(super) fn take_down(&self) -> Vec<Action> {
         match self {
-            Self::Deployed { existing, .. } => children::remove(existing),
-            Self::Inline { .. } => Vec::new(),
+            Self::Deployed { existing, .. } | Self::Inline { existing, .. } => children::remove(existing),
         }
     }
 
@@ -121,8 +123,8 @@ impl Hosting<'_> {
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Deployed { existing, .. } => existing.is_empty(),
-            Self::Inline { syncer, proxier } => {
-                [syncer, proxier].iter().all(|state| **state == TaskState::Stopped)
+            Self::Inline { syncer, proxier, existing } => {
+                existing.is_empty() && [syncer, proxier].iter().all(|state| **state == TaskState::Stopped)
             }
         }
     }
@@ -137,7 +139,8 @@ impl Hosting<'_> {
                 Availability::Failing(refusal.message.clone())
             }
             Self::Deployed { existing, .. } => deployed(role, existing),
-            Self::Inline { syncer, proxier } => match if role == Role::Syncer { syncer } else { proxier } {
+            Self::Inline { syncer, proxier, .. } => match if role == Role::Syncer { syncer } else { proxier }
+            {
                 TaskState::Ready => Availability::Available,
                 TaskState::Stopped => Availability::Starting(format!("the {role} does not run yet")),
                 TaskState::Starting(words) => Availability::Starting(words.clone()),

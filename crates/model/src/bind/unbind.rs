@@ -100,8 +100,10 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     let event = match forced {
         Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => unbound(situation),
         Some(reason) => match situation.remains {
-            // It comes, or it is said that it cannot.
-            Remains::NotAsked => return Decision::default(),
+            // It comes, or it is said that it cannot. Nobody looks at those that are not in order.
+            Remains::NotAsked if object.parsed.is_ok() && situation.rival.is_none() => {
+                return Decision::default();
+            }
             remains => force_unbound(situation, reason, remains),
         },
         None => unbound(situation),

@@ -117,7 +117,11 @@ impl Case {
         let object = BindingObject::read(&Object::from_value(self.object.clone()).unwrap());
         let wanted = wanted();
         let hosting = match &self.inline {
-            Some((syncer, proxier)) => Hosting::Inline { syncer: syncer.clone(), proxier: proxier.clone() },
+            Some((syncer, proxier)) => Hosting::Inline {
+                syncer: syncer.clone(),
+                proxier: proxier.clone(),
+                existing: if *syncer == TaskState::Stopped { &self.existing } else { &[] },
+            },
             None => Hosting::Deployed {
                 wanted: self.template.as_ref().map_or(Ok(&wanted), Err),
                 existing: &self.existing,
@@ -323,6 +327,23 @@ fn cases() -> Vec<Case> {
                 case.existing.clear();
                 case.remains = Remains::Counted(vec![("pods".into(), 2), ("secrets".into(), 0), ("services".into(), 1)]);
             }),
+        case("forced: the spec cannot be read, and nobody looks")
+            .deleted(&[manager, syncer])
+            .annotated(annotations::FORCE_UNBIND, "it burnt")
+            .with(|case| {
+                case.existing.clear();
+                case.object["spec"]["secretRef"] = 1.into();
+            }),
+        case("forced: an older binding has the clusterID")
+            .deleted(&[manager, syncer])
+            .annotated(annotations::FORCE_UNBIND, "it burnt")
+            .with(|case| {
+                case.existing.clear();
+                case.rival = Some("w0");
+            }),
+        case("inline, and the Deployments of another mode are still there").with(|case| {
+            case.inline = Some((TaskState::Stopped, TaskState::Stopped));
+        }),
         case("forced: the worker cannot be asked")
             .deleted(&[manager, syncer])
             .annotated(annotations::FORCE_UNBIND, "it burnt")
