@@ -324,8 +324,9 @@ impl Scene {
         let within = if *self.restored.read() { REST_AFTER_RESTORE } else { REST_WITHIN };
         let oracle = &self.world.oracle;
         if oracle.rest(within, || self.at_rest()).await {
-            tokio::time::sleep(within).await;
-            let time = Duration::from_secs(300);
+            // The manager may not know it yet: a key waits for five minutes at most, a dead watch for three.
+            tokio::time::sleep(if *self.restored.read() { within } else { Duration::from_secs(330) }).await;
+            let time = Duration::from_secs(180);
             oracle.stays_at_rest(time, &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
         }
     }
