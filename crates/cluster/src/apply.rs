@@ -131,7 +131,8 @@ impl Applier {
         };
         let known =
             self.followed.iter().filter(|followed| followed.is_of(action)).find_map(|f| f.version_of(action));
-        if self.memory.has_written(action, known.as_deref()) {
+        let list = self.followed.iter().find(|followed| followed.is_of(action)).map_or(0, Followed::list);
+        if self.memory.has_written(action, known.as_deref(), list) {
             return Outcome::Unchanged { asked: false };
         }
         let answer = cluster.ask(Call { sent: Some(Arc::clone(sent)), ..self.call(action, lane) }).await;
@@ -141,7 +142,7 @@ impl Applier {
             Err(CallError::Refused(status)) if status.already_exists() => whose_is_it(cluster, action).await,
             Err(error) => outcome::sort(error),
         };
-        self.memory.note(action, &outcome, known.as_deref());
+        self.memory.note(action, &outcome, known.as_deref(), list);
         if let Some(known) = known.as_deref().filter(|known| contradicts(action, known, &outcome)) {
             self.followed.iter().filter(|one| one.is_of(action)).for_each(|one| one.doubt(action, known));
         }

@@ -70,6 +70,11 @@ impl Followed {
         self.side == action.side && self.kind == action.kind && self.store.covers(&action.namespace)
     }
 
+    /// The last list of the store. Versions of another list may be of another history: etcd may have been restored.
+    pub(crate) fn list(&self) -> u64 {
+        self.store.progress().list()
+    }
+
     pub(crate) fn version_of(&self, action: &Action) -> Option<Box<str>> {
         self.store.find(&action.namespace, &action.name).map(|(_, version)| version)
     }

@@ -103,6 +103,11 @@ impl Progress {
         state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
     }
 
+    /// The last list that is complete.
+    pub(crate) fn list(&self) -> u64 {
+        self.state.lock().list_ended
+    }
+
     /// Tells stores apart for as long as they live.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.state).addr()

@@ -90,10 +90,13 @@ impl BindingObject {
         self.meta.annotations.get(ACCEPT_WORKER)
     }
 
-    /// Whether it has the better right to a `clusterID` than another: it is older.
+    /// Whether it has the better right to a `clusterID` than another: it is older. One that is bound is not driven out by one
+    /// that is not, though a clock that was set back may make that look older.
     pub fn precedes(&self, other: &Self) -> bool {
-        let age = |object: &Self| (object.meta.creation_timestamp, object.meta.name.clone());
-        age(self) < age(other)
+        let right = |object: &Self| {
+            (object.bound_to().is_none(), object.meta.creation_timestamp, object.meta.name.clone())
+        };
+        right(self) < right(other)
     }
 }
 

@@ -34,17 +34,22 @@ struct Place {
 struct Last {
     body: u64,
     version: String,
+    /// The list that the version was known by. A restored etcd gives the same version to another object.
+    list: u64,
 }
 
 impl Memory {
     /// Whether this very patch made the version that the object still has.
-    pub(super) fn has_written(&self, action: &Action, known: Option<&str>) -> bool {
+    pub(super) fn has_written(&self, action: &Action, known: Option<&str>, list: u64) -> bool {
         let (Some((place, body)), Some(known)) = (patch(action), known) else { return false };
-        self.0.lock().get(&place).is_some_and(|last| last.body == body && last.version == known)
+        self.0
+            .lock()
+            .get(&place)
+            .is_some_and(|last| last.body == body && last.version == known && last.list == list)
     }
 
     /// Remembers which version a patch made, or left as it was.
-    pub(super) fn note(&self, action: &Action, outcome: &Outcome, known: Option<&str>) {
+    pub(super) fn note(&self, action: &Action, outcome: &Outcome, known: Option<&str>, list: u64) {
         let Some((place, body)) = patch(action) else { return };
         let version = match outcome {
             Outcome::Done(written) => written.resource_version.clone(),
@@ -56,7 +61,7 @@ impl Memory {
         if memory.len() >= MOST {
             memory.clear();
         }
-        memory.insert(place, Last { body, version });
+        memory.insert(place, Last { body, version, list });
     }
 }
 

@@ -270,7 +270,9 @@ impl Scene {
             return Err(format!("{name} is still being deleted: {}", binding["metadata"]["finalizers"]));
         }
         let age = |one: &Value| {
-            (text(one, "/metadata/creationTimestamp").to_owned(), text(one, "/metadata/name").to_owned())
+            let unbound = text(one, "/status/workerUID").is_empty();
+            let made = text(one, "/metadata/creationTimestamp").to_owned();
+            (unbound, made, text(one, "/metadata/name").to_owned())
         };
         let has_rival = all
             .iter()
