@@ -100,6 +100,8 @@ async fn nothing_is_written_that_changes_nothing() {
         Informer::<Virtual, Object>::of(&cluster, kinds::CONFIG_MAP).namespace("unchanged").build();
     let store = informer.store();
     let running = tokio::spawn(informer.run());
+    // What was written before a list is forgotten with it: nobody writes before the stores are complete.
+    store.progress().synced().await;
     let applier = applier.following(kinds::CONFIG_MAP, &store);
     let here = key("unchanged", "a");
     let apply = PatchForm::Apply { manager: "us".into(), force: false };
