@@ -21,6 +21,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::backoff::{Backoff, process_seed};
@@ -261,6 +262,21 @@ impl<K: QueueKey> Queue<K> {
                 () = sleep_until(wake), if !full && !closing => {}
             }
         }
+    }
+
+    /// As [`Queue::run`], until told to stop; what was begun is finished.
+    pub async fn run_until<W, F>(&self, stop: CancellationToken, at_a_time: usize, work: W)
+    where
+        W: Fn(K) -> F,
+        F: Future<Output = Verdict>,
+    {
+        let mut run = std::pin::pin!(self.run(at_a_time, work));
+        tokio::select! {
+            biased;
+            () = &mut run => return,
+            () = stop.cancelled() => self.close(),
+        }
+        run.await;
     }
 
     async fn look_at<W, F>(&self, mut held: Held<K>, work: &W)

@@ -72,12 +72,7 @@ impl<K: QueueKey> Reconciler<K> {
 
     /// Runs until the queue is closed. `at_a_time` keys are worked on together.
     pub async fn run(&self, at_a_time: usize, plan: impl Fn(&K, Timestamp) -> Plan) {
-        self.queue
-            .run(at_a_time, |key| {
-                let plan = &plan;
-                async move { self.look_at(&key, plan).await }
-            })
-            .await;
+        self.run_until(CancellationToken::new(), at_a_time, plan).await;
     }
 
     /// One round for one key.
@@ -119,11 +114,12 @@ impl<K: QueueKey> Reconciler<K> {
         at_a_time: usize,
         plan: impl Fn(&K, Timestamp) -> Plan,
     ) {
-        let close = async {
-            stop.cancelled().await;
-            self.queue.close();
-        };
-        tokio::join!(self.run(at_a_time, plan), close);
+        self.queue
+            .run_until(stop, at_a_time, |key| {
+                let plan = &plan;
+                async move { self.look_at(&key, plan).await }
+            })
+            .await;
     }
 }
 

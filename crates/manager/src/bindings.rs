@@ -14,7 +14,7 @@ use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
 use kubeocean_model::bind::{
     self, BindingObject, Child, Decision, Existing, Finding, Hosting, Refusal, Role, Situation, TaskState,
-    TemplateFault, check_identity,
+    Telling, TemplateFault,
 };
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
@@ -105,15 +105,19 @@ impl Bindings {
                 return outcome.verdict();
             }
         }
-        for telling in &decision.events {
-            let severity = if telling.warning { Severity::Warning } else { Severity::Normal };
-            self.recorder.tell(&subject(&object.meta), severity, telling.reason, telling.message.as_str());
-        }
+        self.tell(object, &decision.events);
         if self.refusals.lock().contains_key(&*object.meta.uid) {
             // It is tried again, for the server may think otherwise by then.
             return Verdict::Failed("refused");
         }
         Verdict::Done
+    }
+
+    fn tell(&self, object: &BindingObject, events: &[Telling]) {
+        for Telling { warning, reason, message } in events {
+            let severity = if *warning { Severity::Warning } else { Severity::Normal };
+            self.recorder.tell(&subject(&object.meta), severity, *reason, message.as_str());
+        }
     }
 
     /// The situation, and what should be done about it.
@@ -126,8 +130,7 @@ impl Bindings {
         let rival = self.world.rival(object);
         // What another cluster says is nothing to us.
         let worker = match &finding {
-            Finding::Good(worker) => Some(worker)
-                .filter(|worker| check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok()),
+            Finding::Good(worker) => Some(worker).filter(|worker| object.recognises(&worker.uid).is_ok()),
             _ => None,
         };
         let neighbours =
@@ -246,17 +249,13 @@ impl Bindings {
         }
         if let Some(refusal) = refusal {
             self.refusals.lock().insert(uid.to_owned(), refusal);
-            {
-                let again = self.decide(object);
-                if let Some(status) = &again.status {
-                    self.reconciler.write(key, status).await;
-                }
-                for telling in again.events.iter().filter(|telling| telling.warning) {
-                    let subject = subject(&object.meta);
-                    self.recorder.tell(&subject, Severity::Warning, telling.reason, telling.message.as_str());
-                }
-                return Err(Verdict::Failed("refused"));
+            let mut again = self.decide(object);
+            if let Some(status) = &again.status {
+                self.reconciler.write(key, status).await;
             }
+            again.events.retain(|telling| telling.warning);
+            self.tell(object, &again.events);
+            return Err(Verdict::Failed("refused"));
         }
         // What was refused before is taken now, or no longer wanted.
         let recovered = self.refusals.lock().remove(uid).is_some();

@@ -3,7 +3,6 @@
 //! Each is on its own: one that fails or panics is started again after a while, and nobody else notices. What it last died
 //! of, and when it is tried again, is part of its [`TaskState`], which the binding's conditions show.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use jiff::SignedDuration;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::queue::Queue;
-use kubeocean_cluster::shutdown::BoxError;
+use kubeocean_cluster::shutdown::{BoxError, Restarts, panic_message};
 use kubeocean_model::bind::{Role, TaskState};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
@@ -22,13 +21,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// The first restart comes soon, since most causes are passing; the last are as far apart as a kubelet's.
-const FIRST_RESTART: Duration = Duration::from_secs(1);
-const SLOWEST_RESTART: Duration = Duration::from_secs(300);
-
-/// Who ran for so long failed anew, and not again.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// A workload that is told to stop has so long to end. A supervisor gives all of them five seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(4);
@@ -186,7 +178,7 @@ impl Host {
     /// One workload, started again and again until it is told to stop.
     async fn keep_running(self, order: Order) {
         let Order { slot, job, stop } = order;
-        let (mut restarts, mut delay) = (0_u32, FIRST_RESTART);
+        let mut count = Restarts::default();
         while !stop.is_cancelled() {
             let started = Instant::now();
             let Some(workload) = self.workloads.get(&slot.1).cloned() else { break };
@@ -206,9 +198,7 @@ impl Host {
                 Some(Err(error)) => panic_words(error),
                 Some(Ok(Ok(()))) | None => "it ended by itself".to_owned(),
             };
-            if started.elapsed() > FORGIVEN_AFTER {
-                (restarts, delay) = (0, FIRST_RESTART);
-            }
+            let (restarts, delay) = count.after(started.elapsed());
             tracing::warn!(binding = %job.binding.name, role = %slot.1, why, ?delay, "failed, and is started again");
             let wait = SignedDuration::try_from(delay).unwrap_or_default();
             let until = self.clock.now().checked_add(wait).unwrap_or(self.clock.now());
@@ -219,8 +209,7 @@ impl Host {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(delay) => {}
             }
-            restarts = restarts.saturating_add(1);
-            delay = (delay * 2).min(SLOWEST_RESTART);
+            count.again();
         }
         self.shared.remove(&slot);
     }
@@ -254,9 +243,8 @@ impl Shared {
 }
 
 fn panic_words(error: tokio::task::JoinError) -> String {
-    let Ok(payload) = error.try_into_panic() else { return "it was aborted".to_owned() };
-    let payload: &(dyn Any + Send) = &*payload;
-    let words = payload.downcast_ref::<&str>().map(|words| (*words).to_owned());
-    let words = words.or_else(|| payload.downcast_ref::<String>().cloned());
-    format!("it panicked: {}", words.unwrap_or_default())
+    match error.try_into_panic() {
+        Ok(payload) => format!("it panicked: {}", panic_message(&*payload)),
+        Err(_) => "it was aborted".to_owned(),
+    }
 }

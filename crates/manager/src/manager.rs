@@ -13,7 +13,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
-use kubeocean_cluster::queue::{Queue, Retry, Verdict};
+use kubeocean_cluster::queue::{Queue, Retry};
 use kubeocean_cluster::reconcile::{Plan, Reconciler};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role};
@@ -170,8 +170,8 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.bindings.reset(key);
         }
-        let queue = &self.queues.bindings;
-        run_queue(queue, stop, BINDINGS, |key| async move { self.bindings.look(&key).await }).await;
+        let look = |key| async move { self.bindings.look(&key).await };
+        self.queues.bindings.run_until(stop, BINDINGS, look).await;
     }
 
     /// Looks at worker clusters while this process leads.
@@ -183,7 +183,8 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.probes.reset(key);
         }
-        run_queue(&self.queues.probes, stop, PROBES, |key| async move { self.prober.look(&key).await }).await;
+        let look = |key| async move { self.prober.look(&key).await };
+        self.queues.probes.run_until(stop, PROBES, look).await;
     }
 
     /// Judges policies while this process leads.
@@ -238,18 +239,4 @@ impl Manager {
             None => stop.cancelled().await,
         }
     }
-}
-
-/// Works on a queue until told to stop; what was begun is finished. Can be called again after that.
-async fn run_queue<F: Future<Output = Verdict>>(
-    queue: &Queue<Key<Virtual>>,
-    stop: CancellationToken,
-    at_a_time: usize,
-    look: impl Fn(Key<Virtual>) -> F,
-) {
-    let close = async {
-        stop.cancelled().await;
-        queue.close();
-    };
-    tokio::join!(queue.run(at_a_time, look), close);
 }

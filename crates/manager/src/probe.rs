@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use kubeocean_api::keys::annotations::FORCE_UNBIND;
@@ -24,7 +26,7 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_model::action::{Kind, kinds};
-use kubeocean_model::bind::{BindingObject, Finding, MANAGER, Remains, Worker, check_identity};
+use kubeocean_model::bind::{BindingObject, Finding, MANAGER, Remains, Worker};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::rights::{WorkerWishes, in_worker};
@@ -235,14 +237,9 @@ impl Prober {
             Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
         };
         let candidate = self.cluster_over(route.client.clone());
-        let place = self.place().await;
-        let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&candidate, &route.server, binding)).await;
-        drop(place);
-        let finding = asked.unwrap_or_else(|_| no_answer(&route.server));
+        let finding = self.ask_in_time(&candidate, &route.server, binding).await;
         let good = match &finding {
-            Finding::Good(worker) => {
-                check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok()
-            }
+            Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
             _ => false,
         };
         if !good {
@@ -271,9 +268,7 @@ impl Prober {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
         let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         let finding = if all {
-            let _place = self.place().await;
-            let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(&cluster, &line.server, binding)).await;
-            asked.unwrap_or_else(|_| no_answer(&line.server))
+            self.ask_in_time(&cluster, &line.server, binding).await
         } else {
             match (identity(&cluster, &line.server, binding).await, &line.finding) {
                 (Ok(uid), Finding::Good(worker)) => Finding::Good(Worker { uid, ..worker.clone() }),
@@ -287,7 +282,7 @@ impl Prober {
             return Verdict::Again(AGAIN_SOON);
         }
         if let Finding::Good(worker) = &finding {
-            let swapped = check_identity(object.bound_to(), object.accepted(), &worker.uid).is_err();
+            let swapped = object.recognises(&worker.uid).is_err();
             if all && !swapped {
                 line.asked_all = Some(Instant::now());
             }
@@ -299,6 +294,16 @@ impl Prober {
         // Someone waits for it to come back: it is looked at more often than what never worked.
         let soon = AGAIN_SOON * 2_u32.saturating_pow(line.failures.min(8));
         Verdict::Again(soon.min(LOST_LOOK_EVERY))
+    }
+
+    /// Everything, in its turn and within its time.
+    async fn ask_in_time(&self, cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
+        let _place = self.place().await;
+        let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(cluster, server, binding)).await;
+        asked.unwrap_or_else(|_| Finding::Unreachable {
+            server: server.to_owned(),
+            cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
+        })
     }
 
     /// A place among those that are asked for everything, if one becomes free in time.
@@ -373,13 +378,7 @@ fn has_to_be_left(object: &BindingObject) -> bool {
 
 fn kubeconfig(secret: &kubeocean_model::object::Object) -> Option<Vec<u8>> {
     let encoded = secret.text("data", &[KUBECONFIG_KEY])?;
-    decode(&encoded).filter(|bytes| !bytes.is_empty())
-}
-
-/// Base64 as API servers write it.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.decode(text).ok()
+    STANDARD.decode(encoded).ok().filter(|bytes| !bytes.is_empty())
 }
 
 /// Everything that has to be true of a worker cluster.
@@ -439,13 +438,6 @@ async fn identity(cluster: &Cluster<Physical>, server: &str, binding: &Binding) 
             missing: vec![format!("get namespaces {}", binding.mount_namespace)],
         }),
         Err(error) => Err(trouble(&error, server)),
-    }
-}
-
-fn no_answer(server: &str) -> Finding {
-    Finding::Unreachable {
-        server: server.to_owned(),
-        cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
     }
 }
 

@@ -24,7 +24,7 @@ use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
 
 pub use children::{Child, Existing, KINDS as CHILD_KINDS, Refusal};
-pub use finding::{Finding, Swapped, Trouble, Worker, check_identity};
+pub use finding::{Finding, Swapped, Trouble, Worker};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
 pub use unbind::{Leftover, Remains};
 
@@ -88,6 +88,16 @@ impl BindingObject {
     /// The worker cluster that an operator accepts.
     pub fn accepted(&self) -> Option<&str> {
         self.meta.annotations.get(ACCEPT_WORKER)
+    }
+
+    /// Whether a worker cluster is the one that was bound, or one that an operator accepts instead.
+    pub fn recognises(&self, found: &str) -> Result<(), Swapped> {
+        match self.bound_to() {
+            Some(bound) if bound != found && self.accepted() != Some(found) => {
+                Err(Swapped { bound: bound.to_owned(), found: found.to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether it has the better right to a `clusterID` than another: it is older. One that is bound is not driven out by one
@@ -176,7 +186,7 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
 pub fn may_run(situation: &Situation<'_>) -> bool {
     let Situation { object, rival, finding, .. } = situation;
     let known = match finding {
-        Finding::Good(worker) => check_identity(object.bound_to(), object.accepted(), &worker.uid).is_ok(),
+        Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
         _ => false,
     };
     object.parsed.is_ok() && rival.is_none() && (known || object.bound_to().is_some())
@@ -198,7 +208,7 @@ fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
         return Vec::new();
     };
     let object = situation.object;
-    if check_identity(object.bound_to(), object.accepted(), &worker.uid).is_err() {
+    if object.recognises(&worker.uid).is_err() {
         return Vec::new();
     }
     let mut warnings = Vec::new();

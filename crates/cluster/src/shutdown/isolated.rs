@@ -24,6 +24,27 @@ const SLOWEST_RESTART: Duration = Duration::from_secs(300);
 /// Who ran for longer than this failed anew, and not again. Twice the slowest restart, as kubelets do it.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
+/// How often something was started again, and how long to wait before the next time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Restarts(u32);
+
+impl Restarts {
+    /// It failed after it ran for so long: how often it was restarted before, and how long to wait now.
+    pub fn after(&mut self, ran: Duration) -> (u32, Duration) {
+        if ran > FORGIVEN_AFTER {
+            self.0 = 0;
+        }
+        let doubled = 2_u32.saturating_pow(self.0);
+        (self.0, FIRST_RESTART.saturating_mul(doubled).min(SLOWEST_RESTART))
+    }
+
+    /// It is started again: how often that was by now.
+    pub fn again(&mut self) -> u32 {
+        self.0 = self.0.saturating_add(1);
+        self.0
+    }
+}
+
 #[derive(Clone)]
 enum State {
     Running { restarts: u32, last: Option<String> },
@@ -60,7 +81,7 @@ where
     let state = Arc::new(Mutex::new(State::Running { restarts: 0, last: None }));
     let seen = state.clone();
     health.note(name, move || seen.lock().to_string());
-    let (mut restarts, mut delay) = (0_u32, FIRST_RESTART);
+    let mut count = Restarts::default();
     while !stop.is_cancelled() {
         let started = Instant::now();
         // What a panic leaves half-done is dropped with the future; the next start makes its own.
@@ -76,18 +97,14 @@ where
         if stop.is_cancelled() {
             break;
         }
-        if started.elapsed() > FORGIVEN_AFTER {
-            (restarts, delay) = (0, FIRST_RESTART);
-        }
+        let (restarts, delay) = count.after(started.elapsed());
         tracing::warn!(name, why, ?delay, "failed by itself and is started again");
         *state.lock() = State::Waiting { restarts, until: Instant::now() + delay, why: why.clone() };
         tokio::select! {
             () = sleep(delay) => {}
             () = stop.cancelled() => break,
         }
-        restarts = restarts.saturating_add(1);
-        delay = (delay * 2).min(SLOWEST_RESTART);
-        *state.lock() = State::Running { restarts, last: Some(why) };
+        *state.lock() = State::Running { restarts: count.again(), last: Some(why) };
     }
     if stop.is_cancelled() {
         health.forget(name);

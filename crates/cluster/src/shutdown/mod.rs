@@ -44,7 +44,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Health;
 use running::{Kind, Running};
 
-pub use isolated::isolate;
+pub use crate::telemetry::panic_message;
+pub use isolated::{Restarts, isolate};
 
 /// Kubernetes grants 30 s from SIGTERM to SIGKILL. A component has about four stages that could take long
 /// at all (writers, admin, hold, traces): 5 s each leaves room.

@@ -112,7 +112,7 @@ pub(super) fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// What `panic!` was given.
-pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

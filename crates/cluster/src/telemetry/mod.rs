@@ -29,7 +29,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 pub use args::{LogArgs, LogFormat, StackLevel, TimeEncoding, ZapEncoder, ZapLevel};
-pub(crate) use line::panic_message;
+pub use line::panic_message;
 
 pub use filter::{AUDIT, FilterError, LogControl};
 

@@ -8,7 +8,7 @@ use kubeocean_cluster::credentials::Credentials;
 use kubeocean_cluster::error::CallError;
 use kubeocean_manager::probe;
 use kubeocean_model::action::kinds;
-use kubeocean_model::bind::{BindingObject, check_identity};
+use kubeocean_model::bind::BindingObject;
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::object::Object;
 use serde_json::json;
@@ -289,7 +289,7 @@ async fn rights(phys: &Cluster<Physical>, wish: &Wish, policies: bool, checks: &
 /// Whether this worker cluster is bound already, by this binding or by others.
 fn known(uid: &str, wish: &Wish, seen: &Seen, checks: &mut Checks) {
     if let Some(existing) = seen.existing.as_ref().map(BindingObject::read) {
-        let identity = check_identity(existing.bound_to(), existing.accepted(), uid);
+        let identity = existing.recognises(uid);
         if let (Err(swapped), Ok(binding)) = (identity, &existing.parsed) {
             checks.bad(SUBJECT, swapped.trouble(binding).message);
         }

@@ -134,16 +134,12 @@ fn delete(existing: &Existing, why: &'static str) -> Option<Action> {
 /// installations had others.
 fn can_become(wish: &Value, object: &Object) -> bool {
     let Ok(content) = object.content() else { return true };
-    let same = |pointer: &str, top: &str| match (wish.pointer(pointer), content.get(top)) {
-        (Some(wish), Some(have)) => {
-            let have = pointer.strip_prefix(&format!("/{top}")).and_then(|rest| have.pointer(rest));
-            have.is_none_or(|have| have == wish)
-        }
+    let content = Value::Object(content);
+    let same = |pointer: &str| match (wish.pointer(pointer), content.pointer(pointer)) {
+        (Some(wish), Some(have)) => wish == have,
         _ => true,
     };
-    same("/spec/selector/matchLabels", "spec")
-        && same("/roleRef", "roleRef")
-        && same("/spec/clusterIP", "spec")
+    ["/spec/selector/matchLabels", "/spec/clusterIP", "/roleRef"].iter().all(|pointer| same(pointer))
 }
 
 /// Whether every field of the wish is in the object.

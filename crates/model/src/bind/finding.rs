@@ -2,8 +2,6 @@
 //!
 //! Each case is one reason and one sentence that names the fix, here and nowhere else.
 
-use std::fmt;
-
 use kubeocean_api::keys::annotations::ACCEPT_WORKER;
 use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_api::keys::reasons::Binding as Reason;
@@ -68,16 +66,6 @@ pub struct Swapped {
     pub bound: String,
     /// The uid that is there.
     pub found: String,
-}
-
-/// Whether a worker cluster is the one that was bound, or one that an operator accepts instead.
-pub fn check_identity(bound: Option<&str>, accepted: Option<&str>, found: &str) -> Result<(), Swapped> {
-    match bound {
-        Some(bound) if bound != found && accepted != Some(found) => {
-            Err(Swapped { bound: bound.to_owned(), found: found.to_owned() })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Why a worker cluster cannot be used, in a form that a condition takes.
@@ -176,24 +164,13 @@ impl Finding {
 impl Swapped {
     /// As a condition says it.
     pub fn trouble(&self, binding: &Binding) -> Trouble {
-        Trouble {
-            reason: Reason::WorkerChanged,
-            message: format!("{}", Sentence(self, binding)),
-            transient: false,
-        }
-    }
-}
-
-struct Sentence<'a>(&'a Swapped, &'a Binding);
-
-impl fmt::Display for Sentence<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(Swapped { bound, found }, Binding { name, mount_namespace, .. }) = self;
-        write!(
-            f,
+        let Self { bound, found } = self;
+        let Binding { name, mount_namespace, .. } = binding;
+        let message = format!(
             "the kubeconfig leads to another cluster, or namespace {mount_namespace} was made anew: its uid is {found}, \
              and {bound} was bound; the last good connection is kept. If that is meant: kubectl annotate clusterbinding \
              {name} {ACCEPT_WORKER}={found}"
-        )
+        );
+        Trouble { reason: Reason::WorkerChanged, message, transient: false }
     }
 }

@@ -9,7 +9,7 @@ use kubeocean_api::keys::conditions::Binding as ConditionType;
 use kubeocean_api::keys::reasons::Binding as Reason;
 use serde_json::{Map, Value, json};
 
-use super::finding::{Finding, Trouble, check_identity};
+use super::finding::{Finding, Trouble};
 use super::state::{Availability, Role};
 use super::{MANAGER, Situation, Telling, telling};
 use crate::action::{Action, PatchForm, Verb, kinds};
@@ -66,9 +66,7 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
         return stopped(situation, Reason::DuplicateClusterId, &message);
     }
     let trouble = match finding {
-        Finding::Good(worker) => check_identity(object.bound_to(), object.accepted(), &worker.uid)
-            .err()
-            .map(|swapped| swapped.trouble(binding)),
+        Finding::Good(worker) => object.recognises(&worker.uid).err().map(|swapped| swapped.trouble(binding)),
         finding => finding.trouble(binding),
     };
     let (connected, worker_uid) = match (finding, &trouble) {
