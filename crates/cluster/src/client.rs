@@ -24,8 +24,8 @@ use kubeocean_model::key::{Key, OnSide};
 use kubeocean_model::object::Object;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::backoff::process_seed;
 use crate::credentials::{CredentialError, Credentials};
@@ -59,9 +59,7 @@ pub struct Cluster<S> {
 
 struct Inner {
     name: Arc<str>,
-    upstream: ArcSwap<kube::Client>,
-    /// Counts connections; whoever holds a stream of an older one opens another.
-    connection: watch::Sender<u64>,
+    upstream: ArcSwap<Upstream>,
     limiter: Limiter,
     deadline: Duration,
     agent: HeaderValue,
@@ -70,6 +68,21 @@ struct Inner {
     metrics: Metrics,
     limit_shown: Gauge,
     in_flight_shown: Gauge,
+}
+
+struct Upstream {
+    client: kube::Client,
+    connection: Connection,
+}
+
+/// One of the connections that a cluster has over time; whoever holds a stream of an older one opens another.
+///
+/// Those who wait for its end hear of it in the order in which they began to wait, so that a simulated run is the same
+/// each time. A `watch` channel wakes in random order.
+#[derive(Clone, Default)]
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    pub(crate) left: CancellationToken,
 }
 
 /// How a cluster is spoken to.
@@ -183,8 +196,7 @@ impl<S: OnSide> Cluster<S> {
             limit_shown: metrics.cluster().request_limit.of(&labels),
             in_flight_shown: metrics.cluster().requests_in_flight.of(&labels),
             name,
-            upstream: ArcSwap::from_pointee(client),
-            connection: watch::Sender::new(0),
+            upstream: ArcSwap::from_pointee(Upstream { client, connection: Connection::default() }),
             limiter: Limiter::new(calls_at_a_time, calls_per_second),
             deadline,
             agent,
@@ -200,15 +212,18 @@ impl<S: OnSide> Cluster<S> {
     /// From now on every call goes to these credentials. Calls under way end on the old connection;
     /// watches move over and go on where they were.
     pub fn replace(&self, credentials: Credentials) -> Result<(), CredentialError> {
-        self.replace_over(credentials.client()?);
+        self.replace_over(&credentials.client()?);
         Ok(())
     }
 
     /// As [`Cluster::replace`], with a client that someone else made.
-    pub fn replace_over(&self, client: kube::Client) {
-        self.inner.upstream.store(Arc::new(client));
+    pub fn replace_over(&self, client: &kube::Client) {
+        let before = self.inner.upstream.rcu(|before| Upstream {
+            client: client.clone(),
+            connection: Connection { number: before.connection.number + 1, left: CancellationToken::new() },
+        });
         self.inner.limiter.start_anew();
-        self.inner.connection.send_modify(|number| *number += 1);
+        before.connection.left.cancel();
     }
 
     /// Its name in metrics and logs.
@@ -347,9 +362,9 @@ impl<S: OnSide> Cluster<S> {
         result
     }
 
-    /// Tells when the connection was replaced.
-    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
-        self.inner.connection.subscribe()
+    /// The present one.
+    pub(crate) fn connection(&self) -> Connection {
+        self.inner.upstream.load().connection.clone()
     }
 
     pub(crate) fn watch_for(&self) -> Duration {
@@ -379,7 +394,7 @@ impl<S: OnSide> Cluster<S> {
             .body(Body::from(call.body.unwrap_or_default()))
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
         let upstream = self.inner.upstream.load_full();
-        upstream.send(request).await.map_err(|error| CallError::unreachable(&error))
+        upstream.client.send(request).await.map_err(|error| CallError::unreachable(&error))
     }
 
     fn learn_from<T>(&self, permit: Option<&Permit>, result: &Result<T, CallError>) {

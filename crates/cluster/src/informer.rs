@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, fraction};
-use crate::client::{Call, Cluster, JSON, Page, Query, collection_path};
+use crate::client::{Call, Cluster, Connection, JSON, Page, Query, collection_path};
 use crate::error::CallError;
 use crate::metrics::{ClusterResource, Observation, WatchRestart};
 use crate::store::{Change, Shape, Store};
@@ -77,7 +77,7 @@ pub struct Informer<S, T> {
     handlers: Vec<Handler<S, T>>,
     keep: Option<Filter>,
     control: watch::Receiver<Control>,
-    connections: watch::Receiver<u64>,
+    connection: Connection,
     streaming: bool,
     labels: ClusterResource,
     /// How many watches there were: each lives for another time.
@@ -190,11 +190,11 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                 Next::Watch(version) => self.follow(Some(version)).await,
                 Next::List if self.streaming => self.follow(None).await,
                 Next::List => {
-                    let mut connections = self.connections.clone();
+                    let left = self.connection.left.clone();
                     let listed = tokio::select! {
                         biased;
                         // A server that is left need not be waited for.
-                        () = changed(&mut connections) => {
+                        () = left.cancelled() => {
                             next = Next::List;
                             continue;
                         }
@@ -227,12 +227,13 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     fn has_to_list_anew(&mut self) -> bool {
         let relists = self.control.borrow_and_update().relists;
         let told = std::mem::replace(&mut self.relists, relists) != relists;
-        told || *self.connections.borrow_and_update() != self.listed_over
+        self.connection = self.cluster.connection();
+        told || self.connection.number != self.listed_over
     }
 
     /// What comes now is the truth as this connection tells it.
     fn begin_list(&mut self) -> u64 {
-        self.listed_over = *self.connections.borrow();
+        self.listed_over = self.connection.number;
         self.store.begin_list();
         self.store.progress().begin_list()
     }
@@ -286,7 +287,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         tracing::debug!(cluster = %self.cluster.name(), resource = %self.kind.plural, %error, ?delay, "watch failed");
         tokio::select! {
             biased;
-            () = changed(&mut self.connections) => {}
+            () = self.connection.left.cancelled() => {}
             () = changed(&mut self.control) => {}
             () = tokio::time::sleep(delay) => {}
         }
@@ -369,7 +370,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         let mut end = End { cause: Cause::Timeout, version: from, heard: false, lived: Duration::ZERO };
         let opened = tokio::select! {
             biased;
-            () = changed(&mut self.connections) => {
+            () = self.connection.left.cancelled() => {
                 end.cause = Cause::Moved;
                 return end;
             }
@@ -392,7 +393,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             // Orders first: a busy stream must not keep them waiting.
             let event = tokio::select! {
                 biased;
-                () = changed(&mut self.connections) => {
+                () = self.connection.left.cancelled() => {
                     end.cause = Cause::Moved;
                     return end;
                 }

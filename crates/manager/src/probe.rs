@@ -248,7 +248,7 @@ impl Prober {
             return line.fail(finding, word);
         }
         match &line.cluster {
-            Some(cluster) => cluster.replace_over(route.client),
+            Some(cluster) => cluster.replace_over(&route.client),
             None => line.cluster = Some(candidate),
         }
         line.server = route.server;

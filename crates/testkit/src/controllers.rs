@@ -26,9 +26,9 @@ const REACTION: Duration = Duration::from_millis(20);
 pub(crate) async fn run(server: &ApiServer) {
     let mut changes = server.changes();
     loop {
-        changes.mark_unchanged();
-        if !step(server) && changes.changed().await.is_err() {
-            return;
+        changes.look();
+        if !step(server) {
+            changes.changed().await;
         }
         tokio::time::sleep(REACTION).await;
     }

@@ -19,6 +19,7 @@ mod discovery;
 mod fields;
 pub mod generators;
 mod kinds;
+mod news;
 pub mod oracle;
 mod patch;
 mod rest;

@@ -12,11 +12,11 @@ use parking_lot::{Mutex, ReentrantMutex};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use crate::bootstrap;
 use crate::clock::Clock;
 use crate::kinds::{Kinds, catalog};
+use crate::news;
 use crate::rest::request::{Query, Request};
 use crate::rest::rights::{Right, Rights};
 use crate::rest::{self, Answer};
@@ -168,7 +168,7 @@ struct Inner {
     hooks: Mutex<Vec<Hook>>,
     /// Held for a request and the hooks after it; a hook may call back.
     turn: ReentrantMutex<()>,
-    changed: watch::Sender<u64>,
+    changed: news::Sender<()>,
 }
 
 /// A simulated API server. Cloning gives another handle to the same one.
@@ -201,7 +201,7 @@ impl ApiServer {
             state: Mutex::new(state),
             hooks: Mutex::default(),
             turn: ReentrantMutex::default(),
-            changed: watch::Sender::new(0),
+            changed: news::Sender::new(()),
         }));
         bootstrap::fill(&server, with_crds);
         server
@@ -307,13 +307,13 @@ impl ApiServer {
             state.epoch += 1;
             crate::kinds::strategy::reload_definitions(state);
         });
-        self.0.changed.send_modify(|count| *count += 1);
+        self.0.changed.send(());
     }
 
     /// Ends every open watch.
     pub fn drop_watches(&self) {
         self.with(|state| state.epoch += 1);
-        self.0.changed.send_modify(|count| *count += 1);
+        self.0.changed.send(());
     }
 
     /// Refuses a verb on a resource to an actor, from now on. `*` stands for any.
@@ -352,7 +352,7 @@ impl ApiServer {
         look(&mut self.0.state.lock())
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> news::Receiver<()> {
         self.0.changed.subscribe()
     }
 
@@ -370,7 +370,7 @@ impl ApiServer {
         });
         if changed {
             self.run_hooks();
-            self.0.changed.send_modify(|count| *count += 1);
+            self.0.changed.send(());
         }
         drop(turn);
         result

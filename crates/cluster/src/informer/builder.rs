@@ -129,7 +129,7 @@ impl<S: OnSide, T: Shape> Builder<S, T> {
         (cluster.name(), &kind, &scope.namespace, &scope.labels, &scope.fields).hash(&mut hasher);
         let salt = hasher.finish() ^ cluster.seed();
         let informer = Informer {
-            connections: cluster.connections(),
+            connection: cluster.connection(),
             cluster,
             kind,
             scope,

@@ -359,7 +359,7 @@ async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
             _ => {}
         }
         after(1).await;
-        cluster.replace_over(new.client("test"));
+        cluster.replace_over(&new.client("test"));
         after(1).await;
         switch.resume();
         after(2).await;

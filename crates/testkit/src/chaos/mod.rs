@@ -35,11 +35,11 @@ use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
-use tokio::sync::watch as news;
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 pub use profile::Profile;
 
+use crate::news;
 use crate::story::Story;
 use request::{Asked, Want};
 use watch::{Mistreated, Mood};
@@ -63,6 +63,13 @@ pub enum Partition {
 enum Weather {
     Fair,
     Apart(Partition),
+}
+
+/// Waits for the end of a partition.
+async fn fair(weather: &mut news::Receiver<Weather>) {
+    while weather.look() != Weather::Fair {
+        weather.changed().await;
+    }
 }
 
 /// The faults between clients and one server. Clones are the same.
@@ -143,12 +150,12 @@ impl Chaos {
     pub fn partition(&self, how: Partition) {
         self.say(move || format!("partition ({how:?})"));
         self.count("partition");
-        self.weather.send_replace(Weather::Apart(how));
+        self.weather.send(Weather::Apart(how));
     }
 
     /// The partition is over. Watches that lived through it go on, or stay dead.
     pub fn heal(&self) {
-        if self.weather.send_replace(Weather::Fair) != Weather::Fair {
+        if self.weather.send(Weather::Fair) != Weather::Fair {
             self.say(|| "healed".to_owned());
         }
     }
@@ -230,8 +237,7 @@ impl Chaos {
     async fn pass(&self, rng: &mut ChaCha8Rng) -> Result<(), BoxError> {
         let mut weather = self.weather.subscribe();
         loop {
-            let now = *weather.borrow_and_update();
-            match now {
+            match weather.look() {
                 Weather::Fair => return Ok(()),
                 Weather::Apart(Partition::Resets) => {
                     // A refusal takes a moment too; without it, who retries at once would stop the time.
@@ -239,7 +245,7 @@ impl Chaos {
                     return Err(reset());
                 }
                 Weather::Apart(Partition::Silent) => {
-                    drop(weather.wait_for(|weather| *weather == Weather::Fair).await);
+                    fair(&mut weather).await;
                     if rng.random() {
                         std::future::pending::<()>().await;
                     }

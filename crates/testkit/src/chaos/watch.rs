@@ -9,12 +9,12 @@ use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use tokio::sync::watch as news;
 use tokio::time::Instant;
 use tower::BoxError;
 
 use super::request::Asked;
-use super::{Chaos, ChaosBody, Partition, Profile, Weather, chance, reset};
+use super::{Chaos, ChaosBody, Partition, Profile, Weather, chance, fair, reset};
+use crate::news;
 
 /// Nearly all watches of ours live longer than this, so that what is drawn happens.
 const SOON: Duration = Duration::from_secs(60);
@@ -126,7 +126,7 @@ where
             let end_at = self.end.map(|(at, _)| at);
             tokio::select! {
                 biased;
-                _ = self.weather.changed() => {}
+                () = self.weather.changed() => {}
                 () = until(end_at) => {
                     let (_, ending) = self.end.take()?;
                     if !self.chaos.is_calm() {
@@ -144,12 +144,11 @@ where
 
     async fn weather_permits(&mut self) -> Result<(), BoxError> {
         loop {
-            let weather = *self.weather.borrow_and_update();
-            match weather {
+            match self.weather.look() {
                 Weather::Fair => return Ok(()),
                 Weather::Apart(Partition::Resets) => return Err(reset()),
                 Weather::Apart(Partition::Silent) => {
-                    drop(self.weather.wait_for(|weather| *weather == Weather::Fair).await);
+                    fair(&mut self.weather).await;
                     if self.mood.rng.random() {
                         std::future::pending::<()>().await;
                     }

@@ -175,7 +175,7 @@ impl Watch {
                 return None;
             }
             // Marked before the look, so that no change falls between the look and the wait.
-            changes.mark_unchanged();
+            changes.look();
             server.with(|state| self.advance(state));
             if !self.ready.is_empty() || self.finished {
                 continue;
@@ -188,11 +188,7 @@ impl Watch {
                         self.ready.push_back(self.bookmark(false));
                     }
                 }
-                more = changes.changed() => {
-                    if more.is_err() {
-                        self.finished = true;
-                    }
-                }
+                () = changes.changed() => {}
                 () = tokio::time::sleep_until(bookmark_at), if self.bookmarks => {
                     bookmark_at += self.bookmark_every;
                     self.next_bookmark = Some(bookmark_at);

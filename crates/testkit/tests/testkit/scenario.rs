@@ -241,8 +241,8 @@ impl Scene {
                     let scene = self.clone();
                     trouble.deed("other credentials", move |_| {
                         if let Some((virt, phys)) = &*scene.clusters.lock() {
-                            virt.replace_over(scene.virt.client(&scene.traffic, None));
-                            phys.replace_over(scene.phys.client(&scene.traffic, None));
+                            virt.replace_over(&scene.virt.client(&scene.traffic, None));
+                            phys.replace_over(&scene.phys.client(&scene.traffic, None));
                         }
                     })
                 }
