@@ -42,6 +42,7 @@ struct Flags {
 const PODS: usize = 10_000;
 const WRITES: usize = 1500;
 const ROUNDS: usize = 4;
+const LISTS: usize = 9;
 const AT_A_TIME: usize = 16;
 
 static BY_NODE: Index<Object> =
@@ -341,24 +342,30 @@ async fn catching_up(kubeconfig: &str, bare: &kube::Client) {
         .try_collect::<()>()
         .await
         .unwrap();
-    let (mut raw, mut streamed, mut paged) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    for _ in 0..ROUNDS {
+    let (mut raw, mut streamed, mut paged) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..LISTS {
         let started = Instant::now();
         let request = http::Request::get("/api/v1/namespaces/bench/pods").body(Body::empty()).unwrap();
         let response = bare.send(request).await.unwrap();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        raw += started.elapsed();
+        raw.push(started.elapsed());
         assert!(bytes.len() > PODS * 1000);
         drop(bytes);
-        streamed += catch_up(kubeconfig, false).await;
-        paged += catch_up(kubeconfig, true).await;
+        streamed.push(catch_up(kubeconfig, false).await);
+        paged.push(catch_up(kubeconfig, true).await);
     }
-    let rounds = u32::try_from(ROUNDS).unwrap();
-    row(&format!("raw list of {PODS} pods"), format!("{:.2} s", (raw / rounds).as_secs_f64()), "");
-    row("informer caught up by a streamed list", format!("{:.2} s", (streamed / rounds).as_secs_f64()), "");
-    row("informer caught up in pages", format!("{:.2} s", (paged / rounds).as_secs_f64()), "");
-    row("  streamed / raw", format!("{:.2}", streamed.as_secs_f64() / raw.as_secs_f64()), "");
-    row("  in pages (the default) / raw", format!("{:.2}", paged.as_secs_f64() / raw.as_secs_f64()), "≤ 1.3");
+    let [raw, streamed, paged] = [raw, streamed, paged].map(|times| median(times).as_secs_f64());
+    row(&format!("raw list of {PODS} pods"), format!("{raw:.2} s"), "");
+    row("informer caught up by a streamed list", format!("{streamed:.2} s"), "");
+    row("informer caught up in pages", format!("{paged:.2} s"), "");
+    row("  streamed / raw", format!("{:.2}", streamed / raw), "");
+    row("  in pages (the default) / raw", format!("{:.2}", paged / raw), "≤ 1.3");
+}
+
+/// The one in the middle: a server that collects its garbage once says nothing about us.
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 async fn catch_up(kubeconfig: &str, in_pages: bool) -> Duration {

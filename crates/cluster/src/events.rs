@@ -18,7 +18,7 @@ use kubeocean_api::keys::names::EVENT_NAMESPACE;
 use kubeocean_model::action::{Action, Kind, Mark, PatchForm, Verb, kinds};
 use kubeocean_model::key::{Key, OnSide};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +91,8 @@ struct Note {
     severity: Severity,
     reason: String,
     message: String,
+    /// Who waits for it to be written, whatever it costs.
+    certain: Option<oneshot::Sender<bool>>,
 }
 
 impl Recorder {
@@ -124,11 +126,36 @@ impl Recorder {
         reason: impl Into<String>,
         message: impl Into<String>,
     ) {
-        let note =
-            Note { subject: subject.clone(), severity, reason: reason.into(), message: message.into() };
+        let note = Note {
+            subject: subject.clone(),
+            severity,
+            reason: reason.into(),
+            message: message.into(),
+            certain: None,
+        };
         if self.sender.try_send(note).is_err() {
             count(&self.metrics, "dropped");
         }
+    }
+
+    /// Tells what nobody could tell later, and waits until it is written; no budget counts. Whether it is, or never will be
+    /// because the server refuses it.
+    pub async fn tell_for_certain(
+        &self,
+        subject: &Subject,
+        severity: Severity,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> bool {
+        let (certain, written) = oneshot::channel();
+        let note = Note {
+            subject: subject.clone(),
+            severity,
+            reason: reason.into(),
+            message: message.into(),
+            certain: Some(certain),
+        };
+        self.sender.send(note).await.is_ok() && written.await.unwrap_or(false)
     }
 }
 
@@ -183,17 +210,21 @@ impl<S: OnSide> Reporter<S> {
 
     /// Sends until every recorder is gone.
     pub async fn run(mut self) {
-        while let Some(note) = self.notes.recv().await {
-            let result = self.send(note).await;
+        while let Some(mut note) = self.notes.recv().await {
+            let certain = note.certain.take();
+            let result = self.send(note, certain.is_some()).await;
             count(&self.metrics, result);
+            if certain.is_some_and(|certain| certain.send(result != "failed").is_err()) {
+                tracing::debug!("nobody waits any more for an Event that was to be certain");
+            }
         }
     }
 
-    async fn send(&mut self, note: Note) -> &'static str {
+    async fn send(&mut self, note: Note, certain: bool) -> &'static str {
         let now = Instant::now();
         self.forget_old(now);
         let budget = self.budgets.entry(note.subject.clone()).or_insert(Budget { tokens: BURST, last: now });
-        if !budget.allows(now) {
+        if !budget.allows(now) && !certain {
             return "dropped";
         }
         let topic = (note.subject.clone(), note.severity, note.reason.clone());
@@ -224,7 +255,7 @@ impl<S: OnSide> Reporter<S> {
             match self.applier.apply(&action).await {
                 Outcome::Gone => {}
                 outcome if outcome.is_done() => return "merged",
-                _ => return "failed",
+                outcome => return failed(&outcome),
             }
         }
         self.sent += 1;
@@ -232,12 +263,12 @@ impl<S: OnSide> Reporter<S> {
         let body = body(&note, &message, &self.component, wall, sentence.count);
         let create = Verb::Create { body, mark: Mark::default() };
         let action = Action::new(kinds::EVENT, &event_key::<S>(&note.subject, &event), create, "an Event");
-        if self.applier.apply(&action).await.is_done() {
-            sentence.event = Some(event);
-            "sent"
-        } else {
-            "failed"
+        let outcome = self.applier.apply(&action).await;
+        if !outcome.is_done() {
+            return failed(&outcome);
         }
+        sentence.event = Some(event);
+        "sent"
     }
 
     fn forget_old(&mut self, now: Instant) {
@@ -262,6 +293,14 @@ impl<S: OnSide> Reporter<S> {
 impl<S> std::fmt::Debug for Reporter<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reporter").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+/// Whether it may be written another time.
+fn failed(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Invalid(_) | Outcome::Forbidden(_) => "refused",
+        _ => "failed",
     }
 }
 

@@ -88,6 +88,8 @@ struct Inner<K> {
     name: Arc<str>,
     state: Mutex<State<K>>,
     news: Notify,
+    /// A key that is being worked on was added again.
+    overtaken: Notify,
     retry: Retry,
     metrics: Metrics,
     _oldest: Observation,
@@ -146,14 +148,14 @@ impl<K: QueueKey> Queue<K> {
             let inner = Weak::clone(inner);
             let oldest = metrics.cluster().queue_oldest.observe(labels, move || {
                 let inner = inner.upgrade()?;
-                let state = inner.state.lock();
-                let fronts = state.lines.iter().filter_map(|(_, line)| line.front());
-                Some(fronts.map(|(_, since)| since.elapsed().as_secs_f64()).fold(0.0, f64::max))
+                let oldest = inner.state.lock().oldest();
+                Some(oldest.as_secs_f64())
             });
             Inner {
                 name,
                 state: Mutex::new(State::default()),
                 news: Notify::new(),
+                overtaken: Notify::new(),
                 retry,
                 metrics: metrics.clone(),
                 _oldest: oldest,
@@ -176,11 +178,27 @@ impl<K: QueueKey> Queue<K> {
             state.add_at(key, Instant::now() + SUSPECTS_WAIT);
         } else {
             state.forget_delay(&key);
-            state.add(key);
+            if state.add(key) {
+                self.inner.overtaken.notify_waiters();
+            }
         }
         self.show_depth(&state);
         drop(state);
         self.inner.news.notify_one();
+    }
+
+    /// Waits until a key that is being worked on was added again: what is being found out about it is old news already. Work
+    /// that takes long, such as waiting for a server, can be given up then; the key is looked at again at once.
+    pub async fn overtaken(&self, key: &K) {
+        loop {
+            let mut told = std::pin::pin!(self.inner.overtaken.notified());
+            // From here on nothing is missed.
+            told.as_mut().enable();
+            if self.inner.state.lock().active.get(key) == Some(&true) {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// A key is to be looked at after a time, or sooner.
@@ -216,6 +234,11 @@ impl<K: QueueKey> Queue<K> {
     pub fn close(&self) {
         self.inner.state.lock().closing = true;
         self.inner.news.notify_one();
+    }
+
+    /// How long the key has been waiting that waits longest of those that are ready.
+    pub fn oldest(&self) -> Duration {
+        self.inner.state.lock().oldest()
     }
 
     /// How full it is.
@@ -353,7 +376,9 @@ impl<K: QueueKey> Queue<K> {
             match verdict {
                 Some(Verdict::Failed(_)) => state.add_at(key.clone(), Instant::now() + SUSPECTS_WAIT),
                 Some(Verdict::NotBefore(..)) => {}
-                _ => state.add(key.clone()),
+                _ => {
+                    state.add(key.clone());
+                }
             }
         }
         self.show_depth(&state);
@@ -370,11 +395,21 @@ impl<K: QueueKey> Queue<K> {
     }
 }
 
+impl<K> State<K> {
+    fn oldest(&self) -> Duration {
+        let fronts = self.lines.iter().filter_map(|(_, line)| line.front());
+        fronts.map(|(_, since)| since.elapsed()).max().unwrap_or_default()
+    }
+}
+
 impl<K: QueueKey> State<K> {
-    fn add(&mut self, key: K) {
+    /// Whether it is being worked on.
+    fn add(&mut self, key: K) -> bool {
         if let Some(again) = self.active.get_mut(&key) {
             *again = true;
-        } else if self.waiting.insert(key.clone()) {
+            return true;
+        }
+        if self.waiting.insert(key.clone()) {
             let class = key.class();
             let entry = (key, Instant::now());
             match self.lines.iter_mut().find(|(known, _)| *known == class) {
@@ -382,6 +417,7 @@ impl<K: QueueKey> State<K> {
                 None => self.lines.push_back((class, VecDeque::from([entry]))),
             }
         }
+        false
     }
 
     /// The earlier of two times counts.

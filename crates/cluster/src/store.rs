@@ -219,20 +219,21 @@ impl<S, T: Shape> Store<S, T> {
         }
     }
 
-    /// Takes an object in. What is the same version of the same object changes nothing.
+    /// Takes an object in. What is the same version of the same object changes nothing, unless a list brings it: a restored
+    /// etcd counts up to the same versions again, with other content.
     pub(crate) fn put(&self, object: Object, changed: &dyn Fn(&Change<'_, S, T>)) {
         let key = object.key();
         let uid = object.meta.uid.clone();
         let resource_version = object.meta.resource_version.clone();
         let leaving = object.meta.is_deleting();
         {
-            let mut contents = self.contents.write();
+            let contents = self.contents.read();
             let round = contents.round;
-            if let Some(known) = contents.entries.get_mut(&key)
+            if let Some(known) = contents.entries.get(&key)
                 && known.entry.uid == uid
                 && known.entry.resource_version == resource_version
+                && known.round == round
             {
-                known.round = round;
                 return;
             }
         }
@@ -406,8 +407,21 @@ mod tests {
         watched.store.begin_list();
         watched.put(pod("a", "1", "1", "n1"));
         watched.store.end_list(&|change| watched.note(change));
-        assert_eq!(*watched.changes.lock(), ["web/a ->1", "web/b ->2", "web/b 2>-"]);
+        assert_eq!(*watched.changes.lock(), ["web/a ->1", "web/b ->2", "web/a 1>1", "web/b 2>-"]);
         assert_eq!(watched.on("n1"), ["a"]);
+    }
+
+    #[test]
+    fn what_a_list_brings_counts_though_its_version_is_known() {
+        let watched = Watched::new();
+        watched.put(pod("a", "1", "7", "n1"));
+        watched.put(pod("a", "1", "7", "n2"));
+        assert_eq!(watched.on("n1"), ["a"], "a watch repeats itself");
+        watched.store.begin_list();
+        watched.put(pod("a", "1", "7", "n2"));
+        watched.store.end_list(&|_| {});
+        assert_eq!(watched.on("n2"), ["a"], "etcd was restored, and has come to version 7 again");
+        assert_eq!(watched.changes.lock().len(), 2);
     }
 
     #[test]

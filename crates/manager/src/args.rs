@@ -59,8 +59,8 @@ pub struct ManagerArgs {
     #[arg(long, value_name = "REQUESTS", default_value_t = 32)]
     pub kube_client_burst: u32,
 
-    /// Where an admission webhook is served: only `0`, nowhere; the rules are part of the CRDs
-    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = ["0", ""])]
+    /// Accepted for older manifests: no webhook is served, the rules are part of the CRDs
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub webhook_bind_address: String,
 
     /// Administration.
@@ -145,7 +145,7 @@ mod tests {
     fn the_flags_of_existing_installations_are_understood() {
         let flags = "manager --leader-elect --leader-election-lease-duration 15s --leader-election-renew-deadline=10s \
                      --leader-election-retry-period=2s --metrics-bind-address=:8080 --health-probe-bind-address=:8081 \
-                     --kube-client-qps=50 --kube-client-burst=100 --zap-devel --zap-log-level=debug --webhook-bind-address=0";
+                     --kube-client-qps=50 --kube-client-burst=100 --zap-devel --zap-log-level=debug --webhook-bind-address=:9443";
         let args =
             Cli::try_parse_from(flags.split_whitespace()).map_err(|error| error.to_string()).unwrap().manager;
         assert!(args.election.leader_elect);

@@ -20,8 +20,10 @@ use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::object::Meta;
 use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 use crate::inline::Host;
+use crate::observe::Rounds;
 use crate::probe::Prober;
 use crate::template::{Installation, SizeClass, Templates, Wish};
 use crate::world::World;
@@ -63,6 +65,8 @@ pub struct Bindings {
     pub refusals: Arc<Mutex<BTreeMap<String, Refusal>>>,
     /// What the templates last made, by the binding's uid.
     pub rendered: Arc<Mutex<BTreeMap<String, Rendered>>>,
+    /// Where rounds are counted.
+    pub rounds: Rounds,
 }
 
 /// Objects that were made of templates. It takes a thousand times as long to make them as to compare what they were made
@@ -85,6 +89,15 @@ impl Rendered {
 impl Bindings {
     /// One round for one binding.
     pub async fn look(&self, key: &Key<Virtual>) -> Verdict {
+        let started = Instant::now();
+        let verdict = self.plan_and_write(key).await;
+        if self.world.bindings.get(key).is_some() {
+            self.rounds.count(&key.name, started.elapsed(), verdict);
+        }
+        verdict
+    }
+
+    async fn plan_and_write(&self, key: &Key<Virtual>) -> Verdict {
         if !self.reconciler.fences.is_open(key) {
             return Verdict::Blocked;
         }
@@ -96,6 +109,13 @@ impl Bindings {
         self.stop_the_gone();
         let object = &seen.0;
         let decision = self.decide(object);
+        if let Some(Telling { reason, message, .. }) = &decision.farewell {
+            let subject = subject(&object.meta);
+            let told = self.recorder.tell_for_certain(&subject, Severity::Warning, *reason, message.as_str());
+            if !told.await {
+                return Verdict::Failed("not-told");
+            }
+        }
         if let Err(verdict) = self.write_all(key, object, &decision).await {
             return verdict;
         }
@@ -125,7 +145,7 @@ impl Bindings {
         let uid = &*object.meta.uid;
         let finding = self.prober.finding(uid);
         let remains = self.prober.remains(uid);
-        let existing = self.world.children_of(uid);
+        let existing = self.world.children_of(object);
         let leftovers = self.world.leftovers_of(uid);
         let rival = self.world.rival(object);
         // What another cluster says is nothing to us.
@@ -141,7 +161,6 @@ impl Bindings {
             Mode::Deployed(_) => Hosting::Deployed {
                 wanted: wanted.as_ref().map(|children| children.as_slice()),
                 existing: &existing,
-                refusal: refusal.as_ref(),
             },
             Mode::Inline(host) => Hosting::Inline {
                 syncer: task(host, object, Role::Syncer),
@@ -155,6 +174,7 @@ impl Bindings {
             neighbours: &neighbours,
             finding: &finding,
             hosting: &hosting,
+            refusal: refusal.as_ref(),
             leftovers: &leftovers,
             remains: &remains,
             now: self.reconciler.clock.now(),
@@ -297,6 +317,7 @@ impl Bindings {
         self.stop_the_gone();
         self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
         self.rendered.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
+        self.rounds.forget(|name| self.world.bindings.get(&Key::cluster_scoped(name)).is_some());
     }
 }
 

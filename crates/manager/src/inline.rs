@@ -34,8 +34,10 @@ pub trait Workload: Send + Sync + 'static {
 /// What a workload is given.
 #[derive(Clone)]
 pub struct Job {
-    /// For whom.
-    pub binding: Binding,
+    /// For which binding. What that asks for may change at any time: it is to be watched, as a worker does that runs alone.
+    pub binding: Key<Virtual>,
+    /// The uid of it: another one of that name is another's job.
+    pub uid: String,
     /// The computing cluster.
     pub virt: Cluster<Virtual>,
     /// The worker cluster. The connection beneath it is replaced when its credentials change.
@@ -122,7 +124,13 @@ impl Host {
             }
             let stop = CancellationToken::new();
             let readiness = Readiness { slot: slot.clone(), host: Arc::clone(&self.shared) };
-            let job = Job { binding: binding.clone(), virt: virt.clone(), phys: phys.clone(), readiness };
+            let job = Job {
+                binding: Key::cluster_scoped(binding.name.as_str()),
+                uid: binding.uid.clone(),
+                virt: virt.clone(),
+                phys: phys.clone(),
+                readiness,
+            };
             let order = Order { slot: slot.clone(), job, stop: stop.clone() };
             // Without a runner, nobody leads, and nothing is to run.
             if self.shared.orders.lock().as_ref().is_some_and(|orders| orders.send(order).is_ok()) {
@@ -199,7 +207,7 @@ impl Host {
                 Some(Ok(Ok(()))) | None => "it ended by itself".to_owned(),
             };
             let (restarts, delay) = count.after(started.elapsed());
-            tracing::warn!(binding = %job.binding.name, role = %slot.1, why, ?delay, "failed, and is started again");
+            tracing::warn!(binding = %job.binding, role = %slot.1, why, ?delay, "failed, and is started again");
             let wait = SignedDuration::try_from(delay).unwrap_or_default();
             let until = self.clock.now().checked_add(wait).unwrap_or(self.clock.now());
             let until = jiff::Timestamp::from_second(until.as_second()).unwrap_or(until);

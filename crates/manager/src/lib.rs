@@ -19,5 +19,6 @@ pub mod manager;
 mod observe;
 pub mod probe;
 pub mod run;
+mod secrets;
 pub mod template;
 pub mod world;

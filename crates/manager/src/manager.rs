@@ -26,6 +26,7 @@ use crate::bindings::{Bindings, CurrentTemplates, Mode};
 use crate::inline::{Host, Workload};
 use crate::observe;
 use crate::probe::{Connect, Prober};
+use crate::secrets::Secrets;
 use crate::template::Installation;
 use crate::world::{Queues, Suspect, Watching, World};
 
@@ -73,12 +74,14 @@ pub struct Manager {
     pub world: World,
     /// What it knows of worker clusters.
     pub prober: Prober,
+    secrets: Secrets,
     bindings: Bindings,
     /// What is to be looked at.
     pub queues: Queues,
     policies: Reconciler<Key<Virtual>>,
     suspects: Reconciler<Suspect>,
     host: Option<Host>,
+    leadership: Leadership,
     _observations: Vec<Observation>,
 }
 
@@ -102,11 +105,13 @@ impl Manager {
         let queues = Queues {
             bindings: Queue::new("bindings", retry(usual), &metrics),
             probes: Queue::new("probes", retry(PROBE_RETRY), &metrics),
+            secrets: Queue::new("secrets", retry(usual), &metrics),
             policies: Queue::new("policies", retry(usual), &metrics),
             suspects: Queue::new("suspects", retry(usual), &metrics),
         };
         let (world, watching) = World::watch(&virt, &installation.namespace, &queues);
         let prober = Prober::new(&virt, &world, &queues, connect, &metrics, &installation.namespace, seed);
+        let secrets = Secrets::new(&virt, &world, &queues, &installation.namespace);
         let applier = Applier::new(MANAGER).virtually(&virt).while_leading(&leadership);
         let (recorder, reporter) = Recorder::new(MANAGER, applier.clone(), &clock, &metrics);
         let (mode, host) = match workers {
@@ -140,9 +145,20 @@ impl Manager {
             recorder,
             refusals: Arc::default(),
             rendered: Arc::default(),
+            rounds: observe::Rounds::new(&metrics)?,
         };
-        let manager =
-            Self { world, prober, bindings, queues, policies, suspects, host, _observations: observations };
+        let manager = Self {
+            world,
+            prober,
+            secrets,
+            bindings,
+            queues,
+            policies,
+            suspects,
+            host,
+            leadership,
+            _observations: observations,
+        };
         Ok((manager, Background { watching, reporter }))
     }
 
@@ -150,18 +166,28 @@ impl Manager {
     pub async fn run(self, background: Background) {
         let Background { watching, reporter } = background;
         let watching = watching.into_iter().map(|(_, watching)| watching);
-        let stop = CancellationToken::new();
-        let lead = async {
-            self.world.synced().await;
+        tokio::join!(futures::future::join_all(watching), reporter.run(), self.terms());
+    }
+
+    /// One term after the other, for ever.
+    async fn terms(&self) {
+        let mut changes = self.leadership.changes();
+        while changes.wait_for(|leads| *leads).await.is_ok() {
+            let stop = CancellationToken::new();
+            let end = async {
+                drop(changes.wait_for(|leads| !*leads).await);
+                stop.cancel();
+            };
             tokio::join!(
                 self.lead_bindings(stop.clone()),
                 self.lead_probes(stop.clone()),
+                self.lead_secrets(stop.clone()),
                 self.lead_policies(stop.clone()),
                 self.lead_sweep(stop.clone()),
                 self.lead_host(stop.clone()),
-            )
-        };
-        tokio::join!(futures::future::join_all(watching), reporter.run(), lead);
+                end,
+            );
+        }
     }
 
     /// Plans for bindings while this process leads.
@@ -185,6 +211,16 @@ impl Manager {
         }
         let look = |key| async move { self.prober.look(&key).await };
         self.queues.probes.run_until(stop, PROBES, look).await;
+    }
+
+    /// Reads the Secrets that cannot be watched while this process leads.
+    pub async fn lead_secrets(&self, stop: CancellationToken) {
+        self.world.synced().await;
+        for (key, _) in self.world.bindings.all() {
+            self.queues.secrets.reset(key);
+        }
+        let look = |key| async move { self.secrets.look(&key).await };
+        self.queues.secrets.run_until(stop, BINDINGS, look).await;
     }
 
     /// Judges policies while this process leads.

@@ -1,8 +1,13 @@
 //! What Prometheus sees of bindings.
 
+use std::time::Duration;
+
 use kubeocean_api::BindingPhase;
-use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation, Observed};
+use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation, Observed, Series};
+use kubeocean_cluster::queue::Verdict;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
 
 use crate::world::World;
 
@@ -14,6 +19,54 @@ struct PhaseLabels {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct ConditionLabels {
     condition: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct BindingLabels {
+    clusterbinding: String,
+}
+
+/// Most rounds for a binding write nothing; those that do take some writes, which may have to wait.
+const SECONDS: [f64; 10] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0];
+
+/// Rounds of planning and writing, by binding: people look for the one that fails. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    duration: Histogram,
+    all: Series<BindingLabels, Counter>,
+    failed: Series<BindingLabels, Counter>,
+}
+
+impl Rounds {
+    pub(crate) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        let part = metrics.part("manager");
+        Ok(Self {
+            duration: part
+                .shared("sync_duration_seconds", "Rounds for a ClusterBinding", || Histogram::new(SECONDS))?,
+            all: part.shared("sync_total", "Rounds, by ClusterBinding", Series::default)?,
+            failed: part.shared(
+                "sync_errors_total",
+                "Rounds that failed, by ClusterBinding",
+                Series::default,
+            )?,
+        })
+    }
+
+    pub(crate) fn count(&self, binding: &str, took: Duration, verdict: Verdict) {
+        let labels = BindingLabels { clusterbinding: binding.to_owned() };
+        self.duration.observe(took.as_secs_f64());
+        self.all.of(&labels).inc();
+        let failed = self.failed.of(&labels);
+        if matches!(verdict, Verdict::Failed(_) | Verdict::NotBefore(..)) {
+            failed.inc();
+        }
+    }
+
+    /// Those of bindings that are gone.
+    pub(crate) fn forget(&self, lives: impl Fn(&str) -> bool) {
+        self.all.forget(|labels| !lives(&labels.clusterbinding));
+        self.failed.forget(|labels| !lives(&labels.clusterbinding));
+    }
 }
 
 /// Counts bindings by phase and by condition, at each scrape, for as long as the result lives.

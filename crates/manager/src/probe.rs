@@ -41,9 +41,6 @@ use crate::world::{Queues, World};
 /// over 200 servers.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A Secret that cannot be watched is read so often: a change has to be noticed within five seconds.
-const READ_EVERY: Duration = Duration::from_secs(4);
-
 /// Rights and the number of nodes seldom change; asking for all of them is some sixty questions.
 const ASK_ALL_EVERY: Duration = Duration::from_secs(300);
 
@@ -184,7 +181,12 @@ impl Prober {
         self.forget(key);
         let uid = object.meta.uid.to_string();
         let mut line = self.lines.lock().get(&uid).cloned().unwrap_or_else(|| Line::of(&binding.name));
-        let verdict = self.examine(object, binding, &mut line).await;
+        let verdict = tokio::select! {
+            biased;
+            // A server that does not answer is not waited for when there is another one to ask.
+            () = self.queues.probes.overtaken(key) => return Verdict::Done,
+            verdict = self.examine(object, binding, &mut line) => verdict,
+        };
         if line.remains == Remains::NotAsked && has_to_be_left(object) {
             line.remains = self.count_remains(binding, &line).await;
         }
@@ -213,7 +215,7 @@ impl Prober {
         if watched && line.cluster.is_some() {
             let version = self.world.secrets.get(&secret).map(|seen| seen.resource_version.to_string());
             if version.as_deref() == Some(&line.made_of) {
-                return self.look_again(object, binding, line, LOOK_EVERY).await;
+                return self.look_again(object, binding, line).await;
             }
         }
         let found = match self.virt.get(&kinds::SECRET, &secret).await {
@@ -226,8 +228,7 @@ impl Prober {
             Err(_) => return Verdict::Failed("virtual-unreachable"),
         };
         if line.cluster.is_some() && *found.meta.resource_version == *line.made_of {
-            let every = if watched { LOOK_EVERY } else { READ_EVERY };
-            return self.look_again(object, binding, line, every).await;
+            return self.look_again(object, binding, line).await;
         }
         let Some(kubeconfig) = kubeconfig(&found) else {
             return line.fail(Finding::NoKubeconfigKey, "no-kubeconfig-key");
@@ -254,17 +255,11 @@ impl Prober {
         line.server = route.server;
         line.made_of = found.meta.resource_version.to_string();
         line.found(finding);
-        Verdict::Again(if watched { LOOK_EVERY } else { READ_EVERY })
+        Verdict::Again(LOOK_EVERY)
     }
 
     /// A look over the connection that there is.
-    async fn look_again(
-        &self,
-        object: &BindingObject,
-        binding: &Binding,
-        line: &mut Line,
-        every: Duration,
-    ) -> Verdict {
+    async fn look_again(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
         let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         let finding = if all {
@@ -287,7 +282,7 @@ impl Prober {
                 line.asked_all = Some(Instant::now());
             }
             line.finding = finding;
-            return Verdict::Again(every);
+            return Verdict::Again(LOOK_EVERY);
         }
         line.finding = finding;
         line.asked_all = None;

@@ -33,6 +33,12 @@ use crate::template::{Installation, SourceError, Templates};
 /// How soon templates that changed on disk are noticed. A kubelet takes a minute to bring them there.
 const READ_TEMPLATES_EVERY: Duration = Duration::from_secs(5);
 
+/// Servers say something each minute, if only how far they are, and watches are renewed every two.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+
+/// What is ready to be worked on is, in milliseconds on a good day.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
 /// Why the manager does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
@@ -109,7 +115,7 @@ pub async fn run(
         election,
         kube_client_qps,
         kube_client_burst,
-        webhook_bind_address: _,
+        webhook_bind_address,
         admin: addresses,
         log,
     } = args;
@@ -120,6 +126,12 @@ pub async fn run(
     let admin = Admin::new(metrics.clone(), telemetry.log());
     let server = admin.bind(&addresses).await?;
     let clock = Clock::system();
+    if !matches!(webhook_bind_address.as_str(), "" | "0") {
+        tracing::warn!(
+            webhook_bind_address,
+            "no webhook is served: the rules are part of the CRDs; remove the flag and the webhook configuration"
+        );
+    }
 
     let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
     let mut settings = Settings::new("virtual", MANAGER, &metrics);
@@ -152,7 +164,7 @@ pub async fn run(
         metrics,
         seed: None,
     })?;
-    tell_readiness(&admin, &manager);
+    tell_readiness(&admin, &manager, &leadership);
     let Background { watching, reporter } = background;
     let manager = Arc::new(manager);
 
@@ -231,21 +243,42 @@ fn elect(
 }
 
 /// `/readyz`: the stores are complete, and can be kept so; `/debug/state`: how full everything is.
-fn tell_readiness(admin: &Admin, manager: &Manager) {
+fn tell_readiness(admin: &Admin, manager: &Manager, leadership: &Leadership) {
     for (name, progress) in manager.world.progress() {
         admin.ready.check(&name, move || match (progress.is_synced(), progress.trouble()) {
-            (true, None) => Ok(()),
+            (true, None) => match progress.heard_at().map(|at| at.elapsed()) {
+                Some(silence) if silence > LONGEST_SILENCE => {
+                    Err(format!("nothing was heard of it for {} s", silence.as_secs()))
+                }
+                _ => Ok(()),
+            },
             (true, Some(error)) => Err(format!("cannot be watched: {error}")),
             (false, error) => {
                 Err(error.map_or("not listed yet".to_owned(), |error| format!("not listed yet: {error}")))
             }
         });
     }
+    let (queues, leads) = (manager.queues.clone(), leadership.clone());
+    admin.ready.check("queues", move || {
+        let oldest = [
+            ("bindings", queues.bindings.oldest()),
+            ("probes", queues.probes.oldest()),
+            ("secrets", queues.secrets.oldest()),
+            ("policies", queues.policies.oldest()),
+            ("suspects", queues.suspects.oldest()),
+        ];
+        // Nobody works on those of a standby.
+        match oldest.into_iter().find(|(_, age)| leads.holds() && *age > LONGEST_WAIT) {
+            Some((queue, age)) => Err(format!("{queue}: one has been waiting for {} s", age.as_secs())),
+            None => Ok(()),
+        }
+    });
     let queues = manager.queues.clone();
     admin.state("queues", move || {
         serde_json::json!({
             "bindings": format!("{:?}", queues.bindings.sizes()),
             "probes": format!("{:?}", queues.probes.sizes()),
+            "secrets": format!("{:?}", queues.secrets.sizes()),
             "policies": format!("{:?}", queues.policies.sizes()),
             "suspects": format!("{:?}", queues.suspects.sizes()),
         })
@@ -286,6 +319,7 @@ fn leading(supervisor: Supervisor, manager: &Arc<Manager>) -> Supervisor {
         "inline workers" => lead_host,
         "bindings" => lead_bindings,
         "probes" => lead_probes,
+        "secrets" => lead_secrets,
         "policies" => lead_policies,
         "sweep" => lead_sweep,
     )

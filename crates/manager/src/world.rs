@@ -13,7 +13,7 @@ use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
-use kubeocean_model::bind::{BindingObject, CHILD_KINDS, Existing, Leftover};
+use kubeocean_model::bind::{BindingObject, CHILD_KINDS, Existing, Leftover, Served, served};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::nameless::PolicyObject;
 use kubeocean_model::object::{Meta, Object};
@@ -57,29 +57,22 @@ static BY_SECRET: Index<SeenBinding> = Index::new("secret", |seen| {
     seen.0.parsed.iter().map(secret).collect()
 });
 
-static BY_CLUSTER_ID: Index<SeenBinding> = Index::new("clusterID", |seen| {
-    seen.0.parsed.iter().map(|binding| binding.cluster_id.as_str().to_owned()).collect()
-});
+static BY_CLUSTER_ID: Index<SeenBinding> =
+    Index::new("clusterID", |seen| seen.0.claims().map(str::to_owned).into_iter().collect());
 
-static CHILD_OF: Index<Object> = Index::new("binding", |object| owner(&object.meta).into_iter().collect());
+static CHILD_OF: Index<Object> =
+    Index::new("binding", |object| served(&object.meta).map(word).into_iter().collect());
 
 static LEFT_BY: Index<SeenMeta> = Index::new("binding", |seen| {
     seen.0.labels.get(labels::BINDING_UID).map(str::to_owned).into_iter().collect()
 });
 
-/// The uid of the binding that an object serves: by its stamp, or, as older installations made it, by its owner.
-fn owner(meta: &Meta) -> Option<String> {
-    let stamped = meta
-        .labels
-        .get(labels::BINDING_UID)
-        .filter(|_| meta.labels.get(labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE));
-    let owned = || {
-        meta.owner_references
-            .iter()
-            .find(|owner| *owner.kind == *kinds::BINDING.kind)
-            .map(|owner| &*owner.uid)
-    };
-    stamped.or_else(owned).map(str::to_owned)
+fn word(served: Served<'_>) -> String {
+    match served {
+        Served::Uid(uid) => uid.to_owned(),
+        // No uid has a slash.
+        Served::Name(name) => format!("name/{name}"),
+    }
 }
 
 /// One object that may be nobody's.
@@ -104,6 +97,8 @@ pub struct Queues {
     pub bindings: Queue<Key<Virtual>>,
     /// Bindings whose worker clusters are to be looked at.
     pub probes: Queue<Key<Virtual>>,
+    /// Bindings whose Secrets are to be read.
+    pub secrets: Queue<Key<Virtual>>,
     /// Policies to be judged.
     pub policies: Queue<Key<Virtual>>,
     /// Objects that may be nobody's.
@@ -171,16 +166,15 @@ impl World {
         let mut children = Vec::new();
         for kind in CHILD_KINDS {
             let mut informer = Informer::<Virtual, Object>::of(virt, kind.clone())
-                .keep(|object| owner(&object.meta).is_some());
+                .keep(|object| served(&object.meta).is_some());
             // Of cluster-scoped kinds there may be thousands that are not ours.
             informer = if kind.namespaced { informer.namespace(namespace) } else { ours(informer) };
             let (of, told, which) = (bindings.clone(), queues.clone(), kind.clone());
             let (informer, _switch) = informer
                 .indexed_by(&CHILD_OF)
                 .on_change(move |change| {
-                    let uids =
-                        change.old.into_iter().chain(change.new).filter_map(|child| owner(&child.meta));
-                    tell_owners(&of, &told, &which, change.key, uids);
+                    let seen = change.old.into_iter().chain(change.new);
+                    tell_owners(&of, &told, &which, change.key, seen.map(|child| served(&child.meta)));
                 })
                 .build();
             children.push((kind.clone(), informer.store()));
@@ -205,8 +199,7 @@ impl World {
                 .indexed_by(&LEFT_BY)
                 .on_change(move |change| {
                     let seen = change.old.into_iter().chain(change.new);
-                    let uids = seen.map(|seen| owner(&seen.0).unwrap_or_default());
-                    tell_owners(&of, &told, &which, change.key, uids);
+                    tell_owners(&of, &told, &which, change.key, seen.map(|seen| served(&seen.0)));
                 })
                 .build();
             leftovers.push((kind.clone(), informer.store()));
@@ -253,8 +246,7 @@ impl World {
 
     /// The older binding that has the `clusterID` of this one.
     pub fn rival(&self, object: &BindingObject) -> Option<String> {
-        let binding = object.parsed.as_ref().ok()?;
-        let same = self.bindings.by(&BY_CLUSTER_ID, binding.cluster_id.as_str());
+        let same = self.bindings.by(&BY_CLUSTER_ID, object.claims()?);
         let rival =
             same.iter().find(|other| other.0.meta.uid != object.meta.uid && other.0.precedes(object))?;
         Some(rival.0.meta.name.to_string())
@@ -272,10 +264,11 @@ impl World {
     }
 
     /// The objects of a binding's syncer and proxier.
-    pub fn children_of(&self, uid: &str) -> Vec<Existing> {
+    pub fn children_of(&self, binding: &BindingObject) -> Vec<Existing> {
+        let words = [Served::Uid(&binding.meta.uid), Served::Name(&binding.meta.name)].map(word);
         let of = |(kind, store): &(Kind, Store<Virtual, Object>)| -> Vec<Existing> {
-            let found = store.by(&CHILD_OF, uid);
-            found.iter().map(|entry| Existing { kind: kind.clone(), object: Object::clone(entry) }).collect()
+            let found = words.iter().flat_map(|word| store.by(&CHILD_OF, word));
+            found.map(|entry| Existing { kind: kind.clone(), object: Object::clone(&entry) }).collect()
         };
         self.children.iter().flat_map(of).collect()
     }
@@ -303,7 +296,6 @@ impl World {
     /// Whom it concerns when a binding changes.
     fn binding_changed(&self, queues: &Queues, change: &Change<'_, Virtual, SeenBinding>) {
         let Change { key, old, new } = change;
-        queues.bindings.reset((*key).clone());
         let asks = |seen: &Arc<Entry<SeenBinding>>| {
             let meta = &seen.0.meta;
             let annotations: Vec<(String, String)> =
@@ -314,6 +306,7 @@ impl World {
         if old.map(asks) == new.map(asks) {
             queues.bindings.add((*key).clone());
         } else {
+            queues.secrets.add((*key).clone());
             queues.probes.reset((*key).clone());
             queues.bindings.reset((*key).clone());
         }
@@ -322,10 +315,9 @@ impl World {
         }
         // Its clusterID may be another's now, and its name a policy's.
         for seen in old.iter().chain(new) {
-            if let Ok(binding) = &seen.0.parsed {
-                for other in self.bindings.keys_by(&BY_CLUSTER_ID, binding.cluster_id.as_str()) {
-                    queues.probes.reset(other);
-                }
+            for other in seen.0.claims().into_iter().flat_map(|id| self.bindings.keys_by(&BY_CLUSTER_ID, id))
+            {
+                queues.probes.reset(other);
             }
         }
         for (other, _) in self.bindings.all() {
@@ -335,8 +327,7 @@ impl World {
             queues.policies.add(policy);
         }
         if let (Some(gone), None) = (old, new) {
-            let uid = &gone.0.meta.uid;
-            for child in self.children_of(uid) {
+            for child in self.children_of(&gone.0) {
                 queues.suspects.add(Suspect { kind: child.kind, key: child.object.key() });
             }
             for (kind, store) in self.leftovers.iter() {
@@ -352,15 +343,20 @@ fn ours<T: Shape>(informer: Builder<Virtual, T>) -> Builder<Virtual, T> {
     informer.labels(format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_VALUE))
 }
 
-fn tell_owners(
+fn tell_owners<'a>(
     bindings: &Store<Virtual, SeenBinding>,
     queues: &Queues,
     kind: &Kind,
     key: &Key<Virtual>,
-    uids: impl Iterator<Item = String>,
+    whose: impl Iterator<Item = Option<Served<'a>>>,
 ) {
-    for uid in uids {
-        let owners = bindings.keys_by(&BY_UID, &uid);
+    for served in whose {
+        let mut owners = match served {
+            Some(Served::Uid(uid)) => bindings.keys_by(&BY_UID, uid),
+            Some(Served::Name(name)) => vec![Key::cluster_scoped(name)],
+            None => Vec::new(),
+        };
+        owners.retain(|owner| bindings.get(owner).is_some());
         if owners.is_empty() {
             queues.suspects.add(Suspect { kind: kind.clone(), key: key.clone() });
         }

@@ -250,6 +250,13 @@ impl fmt::Display for Action {
             write!(f, "{}/", self.namespace)?;
         }
         write!(f, "{}", self.name)?;
+        if let Verb::Delete { dependents, .. } = &self.verb {
+            f.write_str(match dependents {
+                Dependents::Background => "",
+                Dependents::Foreground => " after its dependents",
+                Dependents::Orphan => " without its dependents",
+            })?;
+        }
         if let Some(uid) = &self.precondition.uid {
             write!(f, " if uid={uid}")?;
         }

@@ -23,7 +23,7 @@ use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
 
-pub use children::{Child, Existing, KINDS as CHILD_KINDS, Refusal};
+pub use children::{Child, Existing, KINDS as CHILD_KINDS, Refusal, Served, served};
 pub use finding::{Finding, Swapped, Trouble, Worker};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
 pub use unbind::{Leftover, Remains};
@@ -45,6 +45,7 @@ pub struct BindingObject {
     pub parsed: Result<Binding, Vec<BindingFault>>,
     /// What was last said about it.
     pub status: ClusterBindingStatus,
+    cluster_id: Option<String>,
 }
 
 impl BindingObject {
@@ -59,15 +60,29 @@ impl BindingObject {
             serde_json::from_value(value)
         };
         let meta = object.meta.clone();
+        let cluster_id = object.text("spec", &["clusterID"]);
         match read() {
             Ok(binding) => {
-                Self { meta, parsed: Binding::parse(&binding), status: binding.status.unwrap_or_default() }
+                let parsed = Binding::parse(&binding);
+                Self { meta, parsed, status: binding.status.unwrap_or_default(), cluster_id }
             }
             Err(error) => {
                 let status = object.field("status").ok().flatten().unwrap_or_default();
-                Self { meta, parsed: Err(vec![BindingFault::Unreadable(error.to_string())]), status }
+                Self {
+                    meta,
+                    parsed: Err(vec![BindingFault::Unreadable(error.to_string())]),
+                    status,
+                    cluster_id,
+                }
             }
         }
+    }
+
+    /// The `clusterID` that it keeps others from. One that is not in order has it only if it is bound: its virtual nodes are
+    /// there, and named after it.
+    pub fn claims(&self) -> Option<&str> {
+        let valid = self.parsed.is_ok() || self.bound_to().is_some();
+        self.cluster_id.as_deref().filter(|_| valid)
     }
 
     /// Its name.
@@ -123,6 +138,8 @@ pub struct Situation<'a> {
     pub finding: &'a Finding,
     /// How its syncer and proxier are run, and how they are.
     pub hosting: &'a Hosting<'a>,
+    /// What an API server last refused.
+    pub refusal: Option<&'a Refusal>,
     /// What there is of it in V, besides its syncer and proxier.
     pub leftovers: &'a [Leftover],
     /// What there is of it in P; asked for only when it has to be left there.
@@ -131,9 +148,21 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
+impl Situation<'_> {
+    /// How its syncer or proxier is.
+    fn availability(&self, role: Role) -> Availability {
+        match self.refusal {
+            Some(refusal) if refusal.role == role => Availability::Failing(refusal.message.clone()),
+            _ => self.hosting.availability(role),
+        }
+    }
+}
+
 /// What should happen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
+    /// To be told for certain before anything is written: afterwards nobody knows it any more.
+    pub farewell: Option<Telling>,
     /// To be written, in this order.
     pub actions: Vec<Action>,
     /// To be written last, also when one of the others fails.
@@ -178,7 +207,7 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
     let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
     let (status, mut events) = status::write(situation, &verdict);
     events.extend(warnings(situation, status.is_some()));
-    Decision { actions, status, events }
+    Decision { actions, status, events, ..Decision::default() }
 }
 
 /// Whether the binding's syncer and proxier should run: it is in order, the `clusterID` is its own, and its worker

@@ -128,7 +128,7 @@ labels! {
 labels! {
     /// What became of Events.
     EventLabels {
-        /// One of few words: `sent`, `merged`, `dropped`, `failed`.
+        /// One of few words: `sent`, `merged`, `dropped`, `refused`, `failed`.
         result: &'static str,
     }
 }

@@ -276,3 +276,35 @@ async fn a_queue_that_is_cut_short_while_it_closes_can_be_run_again() {
     drop(tokio::time::timeout(Duration::from_secs(1), queue.run(1, look)).await);
     assert_eq!(started.get(), 2, "the next term begins with what the last one left");
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_news_overtakes_can_be_given_up() {
+    let queue = queue();
+    queue.add(Key::Pod(1));
+    let (began, given_up) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let look = |key: Key| {
+        let (queue, began, given_up) = (&queue, &began, &given_up);
+        async move {
+            began.set(began.get() + 1);
+            tokio::select! {
+                biased;
+                () = queue.overtaken(&key) => given_up.set(given_up.get() + 1),
+                () = tokio::time::sleep(Duration::from_secs(30)) => {}
+            }
+            Verdict::Done
+        }
+    };
+    let news = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.add(Key::Pod(2));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((began.get(), given_up.get()), (2, 0), "news of another is none of this one");
+        queue.reset(Key::Pod(1));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((began.get(), given_up.get()), (3, 1), "given up, and begun again");
+    };
+    tokio::select! {
+        () = queue.run(4, look) => unreachable!("it is not closed"),
+        () = news => {}
+    }
+}

@@ -286,6 +286,27 @@ async fn an_object_that_is_talked_about_all_the_time_does_not_flood() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_to_be_told_for_certain_is_written_before_one_goes_on() {
+    let told = Told::start();
+    for number in 0..40 {
+        told.recorder.tell(&subject("a"), Severity::Warning, "Failed", format!("attempt {number}"));
+    }
+    let about = subject("a");
+    let certain = |message: &'static str| {
+        told.recorder.tell_for_certain(&about, Severity::Warning, "ForceUnbound", message)
+    };
+    assert!(certain("two pods stay").await, "whatever was said before");
+    let written = |server: &ApiServer| {
+        server.list("events", None).iter().any(|event| event["message"] == "two pods stay")
+    };
+    assert!(written(&told.server));
+    told.server.forbid("test", "create", "", "events");
+    assert!(certain("three pods stay").await, "nobody is held up by a server that will never take it");
+    told.task.abort();
+    assert!(!certain("four pods stay").await, "nobody writes any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_about_nodes_live_in_default_and_long_ones_are_cut() {
     let told = Told::start();
     let node =

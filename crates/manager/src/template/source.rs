@@ -91,6 +91,16 @@ pub enum SourceError {
         /// Who names it.
         variable: &'static str,
     },
+    /// Files, and none of them is a template.
+    #[error(
+        "{path} has no template, only {names}: name templates *.yaml, or empty the directory to use the built-in ones"
+    )]
+    NoTemplate {
+        /// Which directory.
+        path: String,
+        /// What is there.
+        names: String,
+    },
     /// Values that nobody knows, or of the wrong type.
     #[error("{path}: {cause}; docs/templates.md lists what can be set")]
     Values {
@@ -126,16 +136,27 @@ impl Source {
             cause: cause.to_string(),
             variable,
         };
-        let mut files = BTreeMap::new();
+        let (mut files, mut others) = (BTreeMap::new(), Vec::new());
         for entry in std::fs::read_dir(directory).map_err(|cause| unreadable(directory, cause))? {
             let path = entry.map_err(|cause| unreadable(directory, cause))?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             // Those with two dots are how a mounted ConfigMap keeps its versions.
-            if name.starts_with("..") || !is_yaml(&path) || !path.is_file() {
+            if name.starts_with("..") {
+                continue;
+            }
+            if !is_yaml(&path) || !path.is_file() {
+                others.push(name.to_owned());
                 continue;
             }
             let text = std::fs::read_to_string(&path).map_err(|cause| unreadable(&path, cause))?;
             files.insert(name.to_owned(), text);
+        }
+        if files.is_empty() && !others.is_empty() {
+            others.sort_unstable();
+            return Err(SourceError::NoTemplate {
+                path: directory.display().to_string(),
+                names: others.join(", "),
+            });
         }
         let values = match files.remove(VALUES) {
             None => Values::default(),

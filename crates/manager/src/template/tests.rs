@@ -157,6 +157,21 @@ fn a_directory_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_directory_without_a_template_is_a_mistake_unless_it_is_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(
+        Templates::load(None, Some(directory.path())).is_ok(),
+        "as a ConfigMap that is not there is mounted"
+    );
+    std::fs::write(directory.path().join("deployment.yaml.j2"), "kind: Deployment").unwrap();
+    let (_, error) = Templates::load(None, Some(directory.path())).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("only deployment.yaml.j2: name templates *.yaml"), "{message}");
+    std::fs::write(directory.path().join("values.yaml"), "replicas: 3").unwrap();
+    assert!(Templates::load(None, Some(directory.path())).is_ok(), "values are for the built-in templates");
+}
+
+#[test]
 fn an_autoscaled_proxier_has_no_number_of_replicas() {
     let directory = tempfile::tempdir().unwrap();
     let values = "autoscaling: {minReplicas: 2, maxReplicas: 9}\n";

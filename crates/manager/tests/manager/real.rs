@@ -478,7 +478,7 @@ struct Counting;
 impl Workload for Counting {
     fn run(&self, job: Job, stop: CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> {
         Box::pin(async move {
-            assert!(job.binding.name != "bad", "this one is broken");
+            assert!(*job.binding.name != *"bad", "this one is broken");
             // A real question to each side: it is ready when both have answered.
             job.virt.version().await?;
             job.phys.version().await?;

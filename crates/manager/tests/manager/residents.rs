@@ -1,9 +1,22 @@
-//! Who else lives in the simulated computing cluster: the controller of Deployments, and the syncers that they run.
+//! Who else lives in the simulated computing cluster: the controller of Deployments, and the syncers that they run, or that
+//! the manager runs itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
 use kubeocean_api::keys::{finalizers, labels};
+use kubeocean_cluster::shutdown::BoxError;
+use kubeocean_manager::inline::{Job, Workload};
 use kubeocean_model::action::kinds;
+use kubeocean_model::bind::Role;
 use kubeocean_testkit::ApiServer;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// How often each of them looks around.
+pub(crate) const MOMENT: Duration = Duration::from_millis(1300);
 
 const MERGE: Option<&str> = Some("application/merge-patch+json");
 
@@ -42,6 +55,8 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::DISRUPTION_BUDGET,
         kinds::NODE,
         kinds::LEASE,
+        kinds::CSI_NODE,
+        kinds::POD,
         kinds::SECRET,
         kinds::NAMESPACE,
     ];
@@ -62,6 +77,35 @@ pub(crate) fn live(server: &ApiServer) {
         if alive {
             sync(server, &binding);
         }
+    }
+}
+
+/// A syncer or proxier that the manager runs itself. Every third one fails as soon as it starts.
+pub(crate) struct Resident {
+    pub(crate) server: ApiServer,
+    pub(crate) role: Role,
+    pub(crate) starts: Arc<AtomicU64>,
+}
+
+impl Workload for Resident {
+    fn run(&self, job: Job, stop: CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> {
+        let (server, role) = (self.server.clone(), self.role);
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            if start % 3 == 2 {
+                return Err("it does not start today".into());
+            }
+            job.readiness.ready();
+            while !stop.is_cancelled() {
+                let bindings = server.list("clusterbindings", None);
+                let mine = bindings.iter().find(|one| text(one, "/metadata/uid") == job.uid);
+                if let Some(binding) = mine.filter(|_| role == Role::Syncer) {
+                    sync(&server, binding);
+                }
+                stop.run_until_cancelled(tokio::time::sleep(MOMENT)).await;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -100,6 +144,11 @@ fn sync(server: &ApiServer, binding: &Value) {
             let meta = json!({"name": node, "labels": stamp});
             let leases = collection("leases", "kube-node-lease");
             server.call("syncer", "POST", &leases, None, Some(json!({"metadata": meta, "spec": {}})));
+            let csi_node = json!({"metadata": meta, "spec": {"drivers": []}});
+            server.call("syncer", "POST", &collection("csinodes", ""), None, Some(csi_node));
+            let spec = json!({"nodeName": node, "containers": [{"name": "ports", "image": "none"}]});
+            let pod = json!({"metadata": meta, "spec": spec});
+            server.call("syncer", "POST", &collection("pods", "kubeocean-fake"), None, Some(pod));
         }
         (true, true) => {
             let nodes = server.list("nodes", None);
@@ -110,8 +159,14 @@ fn sync(server: &ApiServer, binding: &Value) {
             let body = json!({"metadata": {"finalizers": []}});
             server.call("syncer", "PATCH", &path("nodes", mine), MERGE, Some(body));
             server.call("syncer", "DELETE", &path("nodes", mine), None, None);
-            let lease = format!("{}/{node}", collection("leases", "kube-node-lease"));
-            server.call("syncer", "DELETE", &lease, None, None);
+            for place in [
+                collection("leases", "kube-node-lease"),
+                collection("csinodes", ""),
+                collection("pods", "kubeocean-fake"),
+            ] {
+                let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+                server.call("syncer", "DELETE", &format!("{place}/{node}"), None, Some(now));
+            }
         }
         (true, false) => {}
     }

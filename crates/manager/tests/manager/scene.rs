@@ -1,27 +1,34 @@
 //! The world of the manager: a computing cluster, two worker clusters, and the rules.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubeocean_api::keys::{annotations, finalizers, labels};
+use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::credentials::CredentialError;
-use kubeocean_cluster::leader::Leadership;
+use kubeocean_cluster::leader::{Election, Elector, Leadership};
 use kubeocean_cluster::metrics::Metrics;
+use kubeocean_manager::inline::Workload;
 use kubeocean_manager::manager::{Manager, Parts, Workers};
 use kubeocean_manager::probe::{Connect, Route};
 use kubeocean_manager::template::{Installation, Templates};
-use kubeocean_model::bind::MANAGER;
+use kubeocean_model::bind::{MANAGER, Role};
+use kubeocean_model::key::Virtual;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::CrashLayer;
+use kubeocean_testkit::oracle::Oracle;
 use kubeocean_testkit::simulation::{Site, World};
+use kubeocean_testkit::story::Story;
 use kubeocean_testkit::traffic::Traffic;
 use kubeocean_testkit::{ApiServer, Commit, Options, Verb};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-use crate::residents::{collection, has_finalizer, is_deleting, label, live, path, text};
+use crate::residents::{MOMENT, Resident, collection, has_finalizer, is_deleting, label, live, path, text};
 
 pub(crate) const NAMESPACE: &str = "kubeocean-system";
 pub(crate) const MOUNT: &str = "mount";
@@ -60,6 +67,13 @@ pub(crate) struct Scene {
     pub(crate) traffic: Traffic,
     pub(crate) clock: Clock,
     pub(crate) restored: Arc<RwLock<bool>>,
+    /// How workers are run by the manager that starts next.
+    pub(crate) inline: Arc<AtomicBool>,
+    /// Whether they ever were run by the manager itself.
+    was_inline: Arc<AtomicBool>,
+    /// How many managers there are; of several, one leads.
+    pub(crate) managers: u64,
+    starts: Arc<AtomicU64>,
 }
 
 impl Scene {
@@ -87,6 +101,10 @@ impl Scene {
             virt,
             workers,
             restored: Arc::default(),
+            inline: Arc::default(),
+            was_inline: Arc::default(),
+            managers: 1,
+            starts: Arc::default(),
         };
         for (name, content) in [("s1", "p1"), ("s2", "p2"), ("s3", "p1")] {
             scene.write_secret(name, content);
@@ -133,8 +151,38 @@ impl Scene {
         self.virt.server.call("user", "DELETE", &place, None, Some(body));
     }
 
-    /// One life of the manager.
+    /// One life of a manager that is alone.
     pub(crate) async fn manage(&self, life: Option<&CrashLayer>) {
+        self.live(life, Leadership::always()).await;
+    }
+
+    /// One life of a manager among others.
+    pub(crate) async fn stand_by(&self, identity: &str) {
+        // Elections are not what its traffic is measured by.
+        let traffic = Traffic::of("elector", &Oracle::new(&Story::new()));
+        let metrics = Metrics::new("elector");
+        let settings = Settings { seed: self.world.seed, ..Settings::new("virtual", MANAGER, &metrics) };
+        let virt = Cluster::<Virtual>::over(self.virt.client(&traffic, None), settings);
+        let applier = Applier::new(MANAGER).virtually(&virt);
+        let lives = self.starts.fetch_add(1, Ordering::Relaxed);
+        let election = Election::new(NAMESPACE, "leader", format!("{identity}-{lives}"));
+        let (elector, leadership) = Elector::new(&virt, applier, election, &self.clock).unwrap();
+        tokio::join!(elector.run(CancellationToken::new()), self.live(None, leadership));
+    }
+
+    fn workers(&self) -> Workers {
+        if !self.inline.load(Ordering::Relaxed) {
+            return Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in())))));
+        }
+        self.was_inline.store(true, Ordering::Relaxed);
+        let resident = |role| -> (Role, Arc<dyn Workload>) {
+            let (server, starts) = (self.virt.server.clone(), Arc::clone(&self.starts));
+            (role, Arc::new(Resident { server, role, starts }))
+        };
+        Workers::Inline(Role::ALL.map(resident).into())
+    }
+
+    async fn live(&self, life: Option<&CrashLayer>, leadership: Leadership) {
         let metrics = Metrics::new("manager");
         let settings = Settings { seed: self.world.seed, ..Settings::new("virtual", MANAGER, &metrics) };
         let virt = Cluster::over(self.virt.client(&self.traffic, life), settings);
@@ -160,8 +208,8 @@ impl Scene {
                 image: "kubeocean:test".to_owned(),
                 cluster_domain: "cluster.local".to_owned(),
             },
-            workers: Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in()))))),
-            leadership: Leadership::always(),
+            workers: self.workers(),
+            leadership,
             clock: self.clock.clone(),
             metrics,
             seed: Some(self.world.seed),
@@ -175,7 +223,7 @@ impl Scene {
         let residents = async {
             loop {
                 live(&self.virt.server);
-                tokio::time::sleep(Duration::from_millis(1300)).await;
+                tokio::time::sleep(MOMENT).await;
             }
         };
         tokio::join!(self.virt.server.controllers(), residents);
@@ -187,7 +235,8 @@ impl Scene {
         oracle.always("V", &self.virt.server, ONLY_OURS, |commit| {
             let Some(old) = commit.old.as_deref().filter(|_| commit.actor == MANAGER) else { return Ok(()) };
             let swept = ["nodes", "leases", "csinodes", "pods", "certificatesigningrequests"];
-            if !CHILDREN.contains(&&*commit.plural) && !swept.contains(&&*commit.plural) {
+            let held = commit.plural == "leases" && commit.namespace == NAMESPACE;
+            if held || !CHILDREN.contains(&&*commit.plural) && !swept.contains(&&*commit.plural) {
                 return Ok(());
             }
             if is_ours(old) { Ok(()) } else { Err(format!("{} {} is not ours", commit.plural, commit.name)) }
@@ -209,8 +258,12 @@ impl Scene {
             let same = all.iter().filter(|one| whose(one) == whose(new) && !whose(new).0.is_empty()).count();
             if same > 1 { Err(format!("{same} of {:?}", whose(new))) } else { Ok(()) }
         });
-        let bindings = server.clone();
+        let (bindings, was_inline) = (server.clone(), Arc::clone(&self.was_inline));
         oracle.always("V", &self.virt.server, SYNCER_LIVES, move |commit| {
+            // The manager took its work over.
+            if was_inline.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             let goes = commit.actor == MANAGER && commit.plural == "deployments" && begins_to_go(commit);
             let Some(old) = commit.old.as_deref().filter(|_| goes) else { return Ok(()) };
             let uid = label(old, labels::BINDING_UID);
@@ -250,7 +303,7 @@ impl Scene {
         let server = &self.virt.server;
         let bindings = server.list("clusterbindings", None);
         let living = |uid: &str| bindings.iter().any(|one| text(one, "/metadata/uid") == uid);
-        for plural in CHILDREN.into_iter().chain(["nodes", "leases"]) {
+        for plural in CHILDREN.into_iter().chain(["nodes", "leases", "csinodes", "pods"]) {
             for object in server.list(plural, None) {
                 let uid = label(&object, labels::BINDING_UID);
                 if is_ours(&object) && !living(uid) {
@@ -299,7 +352,7 @@ impl Scene {
             })
             .sum();
         // A service account, a role, two bindings, a Deployment and a budget each, and a Service.
-        let expected = if has_rival { 0 } else { 13 };
+        let expected = if has_rival || self.inline.load(Ordering::Relaxed) { 0 } else { 13 };
         if mine != expected {
             return Err(format!("{name} has {mine} objects instead of {expected}"));
         }
@@ -329,7 +382,8 @@ impl Scene {
             // The manager may not know it yet: a key waits for five minutes at most, a dead watch for three.
             tokio::time::sleep(if *self.restored.read() { within } else { Duration::from_secs(330) }).await;
             let time = Duration::from_secs(180);
-            oracle.stays_at_rest(time, &self.traffic, REQUESTS_A_MINUTE, || self.at_rest()).await;
+            let requests = REQUESTS_A_MINUTE * self.managers;
+            oracle.stays_at_rest(time, &self.traffic, requests, || self.at_rest()).await;
         }
     }
 

@@ -1,8 +1,10 @@
 //! The real loops, in memory, with everything that can go wrong.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kubeocean_api::keys::annotations;
 use kubeocean_model::bind::MANAGER;
 use kubeocean_testkit::chaos::Profile;
@@ -16,15 +18,27 @@ use tokio::sync::Notify;
 use crate::residents::text;
 use crate::scene::{CHILDREN, MOUNT, REST_WITHIN, Scene};
 
-/// Lives of the manager, until the course is run.
+/// Lives of the manager, or of two of whom one leads, until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
-    let living = async {
+    let lives = |identity: &'static str| async move {
         loop {
+            let life = if scene.managers == 1 {
+                scene.manage(None).boxed_local()
+            } else {
+                scene.stand_by(identity).boxed_local()
+            };
             tokio::select! {
                 biased;
                 () = restarts.notified() => {}
-                () = scene.manage(None) => {}
+                () = life => {}
             }
+        }
+    };
+    let living = async {
+        if scene.managers == 1 {
+            lives("alone").await;
+        } else {
+            tokio::join!(lives("one"), lives("other"));
         }
     };
     tokio::select! {
@@ -68,7 +82,12 @@ fn user(scene: &Scene, draw: u64) {
 }
 
 async fn chaos(world: World) {
-    let scene = Scene::new(&world, |name| Profile::drawn(&mut world.random(&format!("profile of {name}"))));
+    let mut scene =
+        Scene::new(&world, |name| Profile::drawn(&mut world.random(&format!("profile of {name}"))));
+    let mut random = world.random("how it is run");
+    scene.managers = if random.random_bool(0.25) { 2 } else { 1 };
+    scene.inline.store(random.random_bool(0.25), Ordering::Relaxed);
+    let changes_mode = scene.managers == 1 && random.random_bool(0.25);
     let restarts = Arc::new(Notify::new());
     scene.bind("w1", "c1", "s1");
     scene.bind("w2", "c2", "s2");
@@ -97,8 +116,13 @@ async fn chaos(world: World) {
                 trouble.clock_jumps(v, move |by| clock.jump(by))
             }
             6 => {
-                let restarts = Arc::clone(&restarts);
-                trouble.deed("the manager dies", move |_| restarts.notify_one())
+                let (restarts, inline) = (Arc::clone(&restarts), Arc::clone(&scene.inline));
+                trouble.deed("the manager dies", move |random| {
+                    if changes_mode {
+                        inline.store(random.random(), Ordering::Relaxed);
+                    }
+                    restarts.notify_one();
+                })
             }
             _ => trouble,
         };
@@ -137,6 +161,11 @@ async fn story(world: World, crash: Crash) -> Scene {
         scene.unbind("w3", false);
         scene.unbind("w1", true);
         rest().await;
+        let force = json!({annotations::FORCE_UNBIND: "a test"});
+        scene.patch_binding("w2", json!({"metadata": {"annotations": force}}));
+        scene.unbind("w2", false);
+        rest().await;
+        scene.bind("w2", "c2", "s2");
         scene.comes_to_rest().await;
     };
     let living = crash.survive(|| {
@@ -158,8 +187,10 @@ fn a_manager_that_dies_at_any_write_ends_where_it_would_have_ended() {
     let enumerated = enumerate(|crash| {
         let (ending, violations) = run(7, |world| async move {
             let scene = story(world, crash).await;
-            let kinds: Vec<&str> =
-                CHILDREN.into_iter().chain(["clusterbindings", "nodes", "leases"]).collect();
+            let kinds: Vec<&str> = CHILDREN
+                .into_iter()
+                .chain(["clusterbindings", "nodes", "leases", "csinodes", "pods"])
+                .collect();
             let mut ending = Ending::of(&[("V", &scene.virt.server)], &kinds, MANAGER);
             // What was told twice was told; when it happened depends on when it happened.
             ending.summary.retain(|line, _| !line.contains(" events "));

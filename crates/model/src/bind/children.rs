@@ -28,7 +28,7 @@ pub struct Child {
     pub body: Value,
 }
 
-/// An object that is there, and carries the binding's uid.
+/// An object that is there, and serves the binding.
 #[derive(Clone, Debug)]
 pub struct Existing {
     /// Its kind.
@@ -58,6 +58,43 @@ pub const KINDS: [Kind; 8] = [
     kinds::DISRUPTION_BUDGET,
 ];
 
+/// The binding that an object serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served<'a> {
+    /// The one with this uid.
+    Uid(&'a str),
+    /// The one of this name.
+    Name(&'a str),
+}
+
+/// What keeps an object until its dependents are gone.
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Names of older installations began so. Service accounts and roles, which all bindings shared, were called otherwise.
+const OLDER_NAMES: [&str; 2] = ["kubeocean-syncer-", "kubeocean-proxier-"];
+
+/// Older installations said so who made an object.
+const OLDER_MAKER: (&str, &str) = ("app.kubernetes.io/managed-by", "kubeocean-manager");
+
+/// Which binding an object serves: by its stamp; or, as older installations made it, by its name together with its owner, or
+/// with what it says of itself. Who merely names a binding as an owner is somebody else's.
+pub fn served(meta: &Meta) -> Option<Served<'_>> {
+    if meta.labels.get(labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE)
+        && let Some(uid) = meta.labels.get(labels::BINDING_UID)
+    {
+        return Some(Served::Uid(uid));
+    }
+    if !OLDER_NAMES.iter().any(|start| meta.name.starts_with(start)) {
+        return None;
+    }
+    if let Some(owner) = meta.owner_references.iter().find(|owner| *owner.kind == *kinds::BINDING.kind) {
+        return Some(Served::Uid(&owner.uid));
+    }
+    let (key, maker) = OLDER_MAKER;
+    let name = meta.labels.get(labels::CLUSTER_BINDING)?;
+    (meta.labels.get(key) == Some(maker)).then_some(Served::Name(name))
+}
+
 impl Child {
     fn is(&self, existing: &Existing) -> bool {
         let Meta { namespace, name, .. } = &existing.object.meta;
@@ -65,9 +102,10 @@ impl Child {
     }
 
     fn apply(&self, existing: Option<&Existing>) -> Action {
+        let body = self.body_beside(existing);
         // What is not there may be someone else's, whom we do not see: then fields are not taken from them.
         let form = PatchForm::Apply { manager: MANAGER.into(), force: existing.is_some() };
-        let verb = Verb::Patch { form, subresource: None, body: self.body.clone() };
+        let verb = Verb::Patch { form, subresource: None, body };
         let key = Key::<Virtual>::new(self.namespace.as_str(), self.name.as_str());
         match existing {
             None => Action::new(self.kind.clone(), &key, verb, format!("the {} needs it", self.role)),
@@ -81,6 +119,21 @@ impl Child {
                 Action::new(self.kind.clone(), &key, verb, why).if_uid(&**uid).if_version(&**resource_version)
             }
         }
+    }
+
+    /// What is to be applied. Who leaves the number of replicas to an autoscaler says the one that there is: a field that is
+    /// no longer applied would fall back to its default, and take the others down until the autoscaler looks again.
+    fn body_beside(&self, existing: Option<&Existing>) -> Value {
+        let mut body = self.body.clone();
+        let replicas = existing.filter(|_| self.kind == kinds::DEPLOYMENT).and_then(|existing| {
+            let spec: Value = existing.object.field("spec").ok().flatten()?;
+            spec.get("replicas").cloned()
+        });
+        if let (Some(replicas), Some(spec)) = (replicas, body.get_mut("spec").and_then(Value::as_object_mut))
+        {
+            spec.entry("replicas").or_insert(replicas);
+        }
+        body
     }
 }
 
@@ -98,33 +151,46 @@ pub(super) fn heal(wanted: &[Child], existing: &[Existing]) -> Vec<Action> {
             Some(one) if one.object.meta.is_deleting() => {}
             Some(one) if is_as_wished(&child.body, &one.object) => {}
             Some(one) if !can_become(&child.body, &one.object) => {
-                actions.extend(delete(one, "it cannot be changed into what is wanted, and is made anew"));
+                actions.extend(delete(
+                    one,
+                    Haste::Orderly,
+                    "it cannot be changed into what is wanted, and is made anew",
+                ));
             }
             Some(one) => actions.push(child.apply(Some(one))),
         }
     }
     let unwanted = existing.iter().filter(|one| !wanted.iter().any(|child| child.is(one)));
-    actions.extend(unwanted.filter_map(|one| delete(one, "the template no longer has it")));
+    actions.extend(unwanted.filter_map(|one| delete(one, Haste::Orderly, "the template no longer has it")));
     actions
 }
 
 /// Removes everything, what runs first.
-pub(super) fn remove(existing: &[Existing]) -> Vec<Action> {
+pub(super) fn remove(existing: &[Existing], haste: Haste) -> Vec<Action> {
     let (running, resting): (Vec<_>, Vec<_>) =
         existing.iter().partition(|one| matches!(&*one.kind.kind, "Deployment" | "HorizontalPodAutoscaler"));
     // Its rights are taken from a syncer when it has ended, not while it still writes.
     let next = if running.is_empty() { resting } else { running };
-    next.into_iter().filter_map(|one| delete(one, "the binding goes")).collect()
+    next.into_iter().filter_map(|one| delete(one, haste, "the binding goes")).collect()
 }
 
-fn delete(existing: &Existing, why: &'static str) -> Option<Action> {
+/// Whether a Deployment goes before its pods or after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// After them: one that is gone has no pod left that would write.
+    Orderly,
+    /// Before them: a pod on a node that burnt never ends.
+    Forced,
+}
+
+fn delete(existing: &Existing, haste: Haste, why: &'static str) -> Option<Action> {
     let meta = &existing.object.meta;
-    if meta.is_deleting() {
+    let waits = meta.finalizers.iter().any(|one| **one == *FOREGROUND);
+    if meta.is_deleting() && !(waits && haste == Haste::Forced) {
         return None;
     }
-    // A Deployment that is gone has no pod left that would write.
-    let dependents =
-        if existing.kind == kinds::DEPLOYMENT { Dependents::Foreground } else { Dependents::Background };
+    let orderly = existing.kind == kinds::DEPLOYMENT && haste == Haste::Orderly;
+    let dependents = if orderly { Dependents::Foreground } else { Dependents::Background };
     let key = Key::<Virtual>::new(&*meta.namespace, &*meta.name);
     let action = Action::new(existing.kind.clone(), &key, Verb::Delete { grace: None, dependents }, why);
     Some(action.if_uid(&*meta.uid).if_version(&*meta.resource_version))
@@ -221,4 +287,67 @@ fn key_of(entry: &Value) -> Option<&Value> {
 fn same_quantity(have: &Value, wish: &Value) -> bool {
     let read = |value: &Value| serde_json::from_value::<crate::quantity::Quantity>(value.clone()).ok();
     (have.is_string() || wish.is_string()) && read(have).is_some_and(|have| Some(have) == read(wish))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn whose(name: &str, metadata: &Value) -> String {
+        let mut metadata = metadata.clone();
+        metadata["name"] = name.into();
+        let object = Object::from_value(json!({"metadata": metadata})).unwrap();
+        match served(&object.meta) {
+            Some(Served::Uid(uid)) => format!("uid {uid}"),
+            Some(Served::Name(name)) => format!("name {name}"),
+            None => "nobody's".to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_object_serves_a_binding_by_its_stamp_or_as_older_installations_made_it() {
+        let stamp =
+            json!({"labels": {labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: "b-1"}});
+        assert_eq!(whose("anything", &stamp), "uid b-1");
+        let owned = json!({"ownerReferences": [{"kind": "ClusterBinding", "name": "w1", "uid": "b-1"}]});
+        assert_eq!(whose("kubeocean-syncer-c1", &owned), "uid b-1");
+        assert_eq!(
+            whose("dashboard", &owned),
+            "nobody's",
+            "someone had their own object go with the binding"
+        );
+        let (key, maker) = OLDER_MAKER;
+        let labelled = json!({"labels": {key: maker, labels::CLUSTER_BINDING: "w1"}});
+        assert_eq!(
+            whose("kubeocean-proxier-c1-svc", &labelled),
+            "name w1",
+            "its owner got lost in a restore"
+        );
+        assert_eq!(whose("kubeocean-syncer", &labelled), "nobody's", "all bindings shared it");
+        let chart = json!({"labels": {key: "Helm", labels::CLUSTER_BINDING: "w1"}});
+        assert_eq!(whose("kubeocean-syncer-c1", &chart), "nobody's");
+    }
+
+    #[test]
+    fn who_leaves_the_replicas_to_an_autoscaler_takes_none_away() {
+        let deployment = |spec: Value| Child {
+            role: Role::Proxier,
+            kind: kinds::DEPLOYMENT,
+            namespace: "kubeocean-system".to_owned(),
+            name: "kubeocean-proxier-c1".to_owned(),
+            body: json!({"metadata": {}, "spec": spec}),
+        };
+        let object = json!({"metadata": {"name": "kubeocean-proxier-c1"}, "spec": {"replicas": 7}});
+        let there = Existing { kind: kinds::DEPLOYMENT, object: Object::from_value(object).unwrap() };
+        let applied = |spec, existing| deployment(spec).body_beside(existing)["spec"]["replicas"].clone();
+        assert_eq!(applied(json!({}), Some(&there)), 7);
+        assert_eq!(applied(json!({}), None), Value::Null, "the autoscaler chooses");
+        assert_eq!(applied(json!({"replicas": 2}), Some(&there)), 2);
+        assert!(
+            is_as_wished(&json!({"metadata": {}, "spec": {}}), &there.object),
+            "whatever the autoscaler does"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kubeocean_api::keys::labels;
 use serde::Deserialize;
 
-use super::children::{self, Child, Existing, Refusal};
+use super::children::{self, Child, Existing, Haste};
 use crate::action::{Action, kinds};
 
 /// Which of the two.
@@ -55,8 +55,6 @@ pub enum Hosting<'a> {
         wanted: Result<&'a [Child], &'a TemplateFault>,
         /// What is there.
         existing: &'a [Existing],
-        /// What an API server last refused.
-        refusal: Option<&'a Refusal>,
     },
     /// As tasks of the manager.
     Inline {
@@ -105,17 +103,19 @@ impl Hosting<'_> {
     /// What is to be written so that they run.
     pub(super) fn set_up(&self) -> Vec<Action> {
         match self {
-            Self::Deployed { wanted: Ok(wanted), existing, .. } => children::heal(wanted, existing),
+            Self::Deployed { wanted: Ok(wanted), existing } => children::heal(wanted, existing),
             // What runs stays.
             Self::Deployed { wanted: Err(_), .. } => Vec::new(),
-            Self::Inline { existing, .. } => children::remove(existing),
+            Self::Inline { existing, .. } => children::remove(existing, Haste::Orderly),
         }
     }
 
     /// What is to be written so that they are gone.
-    pub(super) fn take_down(&self) -> Vec<Action> {
+    pub(super) fn take_down(&self, haste: Haste) -> Vec<Action> {
         match self {
-            Self::Deployed { existing, .. } | Self::Inline { existing, .. } => children::remove(existing),
+            Self::Deployed { existing, .. } | Self::Inline { existing, .. } => {
+                children::remove(existing, haste)
+            }
         }
     }
 
@@ -134,9 +134,6 @@ impl Hosting<'_> {
         match self {
             Self::Deployed { wanted: Err(fault), .. } if fault.role == role => {
                 Availability::Failing(fault.message.clone())
-            }
-            Self::Deployed { refusal: Some(refusal), .. } if refusal.role == role => {
-                Availability::Failing(refusal.message.clone())
             }
             Self::Deployed { existing, .. } => deployed(role, existing),
             Self::Inline { syncer, proxier, .. } => match if role == Role::Syncer { syncer } else { proxier }

@@ -49,7 +49,7 @@ struct Obstacle {
 
 /// Judges a living binding.
 pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
-    let Situation { object, rival, finding, hosting, .. } = situation;
+    let Situation { object, rival, finding, .. } = situation;
     let bound = object.bound_to().map(str::to_owned);
     let binding = match &object.parsed {
         Ok(binding) => binding,
@@ -80,7 +80,7 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
         }
         (_, None) => (as_before(situation, ConditionType::Connected), bound.clone()),
     };
-    let workers = Role::ALL.map(|role| (role, hosting.availability(role)));
+    let workers = Role::ALL.map(|role| (role, situation.availability(role)));
     let running = worker_uid.is_some();
     let mut all = vec![connected];
     all.extend(workers.iter().map(|(role, availability)| worker(*role, availability, running)));
@@ -158,7 +158,7 @@ fn stopped(situation: &Situation<'_>, reason: Reason, message: &str) -> Verdict 
         said(ConditionType::Connected, None, Reason::Initializing, "not looked at: see the condition Ready"),
     ];
     for role in Role::ALL {
-        all.push(worker(role, &situation.hosting.availability(role), running));
+        all.push(worker(role, &situation.availability(role), running));
     }
     let worker_uid = situation.object.bound_to().map(str::to_owned);
     Verdict { phase: BindingPhase::Failed, said: all, worker_uid }
@@ -173,7 +173,7 @@ pub(super) fn leaving(situation: &Situation<'_>, message: &str, workers_stay: bo
     ];
     for role in Role::ALL {
         all.push(if workers_stay {
-            worker(role, &situation.hosting.availability(role), running)
+            worker(role, &situation.availability(role), running)
         } else {
             said(about(role), false, Reason::Deleting, format!("the {role} is being removed"))
         });

@@ -9,10 +9,11 @@
 use kubeocean_api::keys::annotations::FORCE_UNBIND;
 use kubeocean_api::keys::finalizers::{CLUSTER_BINDING_MANAGER, CLUSTER_BINDING_SYNCER, VNODE};
 use kubeocean_api::keys::labels::BINDING_UID;
-use kubeocean_api::keys::reasons::Event as EventReason;
+use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use serde_json::json;
 
-use super::{Decision, Situation, Telling, may_run, set_finalizers, status};
+use super::children::Haste;
+use super::{Decision, Situation, Telling, may_run, set_finalizers, status, telling};
 use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
 use crate::key::{Key, Virtual};
 use crate::object::Meta;
@@ -84,35 +85,47 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
             object.meta.name
         );
         let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
-        let (status, events) = status::write(situation, &status::leaving(situation, &message, true));
-        return Decision { actions, status, events };
+        return leaving(situation, actions, &message, true);
     }
     if !situation.hosting.is_gone() {
-        let message = "the syncer and the proxier are being removed";
-        let (status, events) = status::write(situation, &status::leaving(situation, message, false));
-        return Decision { actions: situation.hosting.take_down(), status, events };
+        let haste = if forced.is_some() { Haste::Forced } else { Haste::Orderly };
+        let actions = situation.hosting.take_down(haste);
+        return leaving(situation, actions, "the syncer and the proxier are being removed", false);
     }
     if !situation.leftovers.is_empty() {
         let why = "its binding goes";
         let actions = situation.leftovers.iter().flat_map(|leftover| leftover.remove(why)).collect();
-        return Decision { actions, ..Decision::default() };
+        let message = "what the syncer made in this cluster is being removed";
+        return leaving(situation, actions, message, false);
     }
-    let event = match forced {
-        Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => unbound(situation),
+    let (farewell, events) = match forced {
+        Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => (None, vec![unbound(situation)]),
         Some(reason) => match situation.remains {
             // It comes, or it is said that it cannot. Nobody looks at those that are not in order.
             Remains::NotAsked if object.parsed.is_ok() && situation.rival.is_none() => {
                 return Decision::default();
             }
-            remains => force_unbound(situation, reason, remains),
+            remains => (Some(force_unbound(situation, reason, remains)), Vec::new()),
         },
-        None => unbound(situation),
+        None => (None, vec![unbound(situation)]),
     };
     let ours =
         |one: &&str| *one == CLUSTER_BINDING_MANAGER || (forced.is_some() && *one == CLUSTER_BINDING_SYNCER);
     let rest: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).filter(|one| !ours(one)).collect();
     let actions = vec![set_finalizers(object, &rest, "nothing of it is left")];
-    Decision { actions, events: vec![event], ..Decision::default() }
+    Decision { farewell, actions, events, ..Decision::default() }
+}
+
+/// One step on the way out, with what an API server does not let us do.
+fn leaving(situation: &Situation<'_>, actions: Vec<Action>, message: &str, workers_stay: bool) -> Decision {
+    let refused = situation.refusal.map(|refusal| format!("{message}, but {}", refusal.message));
+    let message = refused.as_deref().unwrap_or(message);
+    let (status, mut events) = status::write(situation, &status::leaving(situation, message, workers_stay));
+    if let (Some(message), true) = (&refused, status.is_some()) {
+        events.retain(|event| event.reason != Reason::Deleting.as_str());
+        events.push(telling(true, Reason::Deleting, message.clone()));
+    }
+    Decision { actions, status, events, ..Decision::default() }
 }
 
 fn unbound(situation: &Situation<'_>) -> Telling {
@@ -123,7 +136,7 @@ fn unbound(situation: &Situation<'_>) -> Telling {
 fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> Telling {
     let uid = &situation.object.meta.uid;
     let namespace =
-        situation.object.parsed.as_ref().map_or("the mount namespace", |binding| &binding.mount_namespace);
+        situation.object.parsed.as_ref().map_or("MOUNT_NAMESPACE", |binding| &binding.mount_namespace);
     let what = match remains {
         Remains::NotAsked => "unknown".to_owned(),
         Remains::Unknown(cause) => format!("unknown, since it could not be asked ({cause})"),

@@ -125,7 +125,6 @@ impl Case {
             None => Hosting::Deployed {
                 wanted: self.template.as_ref().map_or(Ok(&wanted), Err),
                 existing: &self.existing,
-                refusal: self.refusal.as_ref(),
             },
         };
         look(&Situation {
@@ -134,6 +133,7 @@ impl Case {
             neighbours: &self.neighbours,
             finding: &self.finding,
             hosting: &hosting,
+            refusal: self.refusal.as_ref(),
             leftovers: &self.leftovers,
             remains: &self.remains,
             now: now(),
@@ -179,6 +179,9 @@ impl Case {
     fn text(&self) -> String {
         let decision = self.run(plan);
         let mut text = format!("# {}\n", self.title);
+        if let Some(event) = &decision.farewell {
+            writeln!(text, "first, for certain: event Warning {}: {}", event.reason, event.message).unwrap();
+        }
         for action in &decision.actions {
             writeln!(text, "{action}").unwrap();
             if let Verb::Patch { body, .. } = &action.verb
@@ -312,10 +315,22 @@ fn cases() -> Vec<Case> {
             case.existing.clear();
             case.leftovers.push(vnode());
         }),
+        case("deleted: the API server does not let the Deployment go").deleted(&[manager]).with(|case| {
+            let message = "Deployment kubeocean-system/kubeocean-syncer-c1 is refused by the API server: a webhook says no";
+            case.refusal = Some(Refusal { role: Role::Syncer, message: message.into() });
+        }),
         case("deleted: nothing is left").deleted(&[manager, "someone/else"]).with(|case| case.existing.clear()),
         case("deleted: the manager was never asked").deleted(&["someone/else"]),
         case("deleted: it never had the clusterID").fresh().deleted(&[manager]).with(|case| case.rival = Some("w0")),
         case("forced: the workers go first").deleted(&[manager, syncer]).annotated(annotations::FORCE_UNBIND, "it burnt"),
+        case("forced: a Deployment waits for pods that never end")
+            .deleted(&[manager, syncer])
+            .annotated(annotations::FORCE_UNBIND, "it burnt")
+            .with(|case| {
+                let meta = &mut case.existing[1].object.meta;
+                meta.deletion_timestamp = Some(now());
+                meta.finalizers = [Box::from("foregroundDeletion")].into();
+            }),
         case("forced: what is left has not been counted yet")
             .deleted(&[manager, syncer])
             .annotated(annotations::FORCE_UNBIND, "it burnt")
