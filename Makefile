@@ -90,8 +90,8 @@ SEEDS ?= 20000
 
 .PHONY: soak
 soak: ## Run the simulations with many seeds (SEEDS=20000), optimised
-	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --release --package kubeocean-manager --test manager simulated:: -- --nocapture
-	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --release --package kubeocean-testkit --test testkit sample:: -- --nocapture
+	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-manager --test manager simulated:: -- --nocapture
+	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-testkit --test testkit sample:: -- --nocapture
 
 .PHONY: run-manager
 run-manager: build ## Run a manager here, on the cluster of the current kube context (ARGS goes to it)

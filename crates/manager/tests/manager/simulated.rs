@@ -9,7 +9,7 @@ use kubeocean_api::keys::annotations;
 use kubeocean_model::bind::MANAGER;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::{Crash, Ending, enumerate};
-use kubeocean_testkit::simulation::{Trouble, World, hunt, run, seeds};
+use kubeocean_testkit::simulation::{Trouble, World, fingerprint, hunt, run, seeds};
 use kubeocean_testkit::test;
 use rand::RngExt as _;
 use serde_json::json;
@@ -81,7 +81,7 @@ fn user(scene: &Scene, draw: u64) {
     }
 }
 
-async fn chaos(world: World) {
+async fn chaos(world: World) -> Scene {
     let mut scene =
         Scene::new(&world, |name| Profile::drawn(&mut world.random(&format!("profile of {name}"))));
     let mut random = world.random("how it is run");
@@ -133,12 +133,28 @@ async fn chaos(world: World) {
         scene.comes_to_rest().await;
     };
     beside(&scene, &restarts, course).await;
+    scene
 }
 
 #[test]
 fn bindings_come_and_go_under_chaos_and_nothing_is_left_or_lost() {
-    let report = hunt(test!(), &seeds(500), chaos);
+    let report = hunt(test!(), &seeds(500), |world| async { drop(chaos(world).await) });
     println!("the manager under full chaos: {report}");
+}
+
+#[test]
+fn a_seed_is_the_same_run_each_time() {
+    let print = |seed| {
+        let (print, _) = run(seed, |world| async move {
+            let scene = chaos(world).await;
+            let [one, other] = &scene.workers;
+            (fingerprint([&scene.virt.server, &one.server, &other.server]), scene.traffic.counts())
+        });
+        print
+    };
+    for seed in 0..8 {
+        assert_eq!(print(seed), print(seed), "seed {seed}");
+    }
 }
 
 /// Bind, edit, rotate, unbind: each from rest to rest, and the manager may die once.
