@@ -58,6 +58,9 @@ const DOUBT_AFTER: Duration = Duration::from_secs(60);
 /// per page that is small against making it.
 const PAGE: &str = "500";
 
+/// So many failures in a row, some two seconds, are more than a server that restarts or a connection that breaks.
+const LASTING: u32 = 4;
+
 /// The first retry is quick, since most breaks are restarts of a server; the last is one call in half a
 /// minute, which no server minds.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(30) };
@@ -84,6 +87,8 @@ pub struct Informer<S, T> {
     watches: u64,
     /// In a row, without a word from the server between them.
     failures: u32,
+    /// What was last complained about in the log, until it is over.
+    complaint: Option<String>,
     /// Over which connection the last list came.
     listed_over: u64,
     listed_at: Instant,
@@ -201,7 +206,10 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
                         listed = self.list_in_pages() => listed,
                     };
                     match listed {
-                        Ok(version) => Next::Watch(version),
+                        Ok(version) => {
+                            self.be_reconciled();
+                            Next::Watch(version)
+                        }
                         Err(error) => {
                             self.rest(&error).await;
                             Next::List
@@ -284,12 +292,31 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         self.failures += 1;
         self.store.progress().failed(error);
         let delay = BACKOFF.delay(self.failures, self.salt);
-        tracing::debug!(cluster = %self.cluster.name(), resource = %self.kind.plural, %error, ?delay, "watch failed");
+        self.complain(error);
         tokio::select! {
             biased;
             () = self.connection.left.cancelled() => {}
             () = changed(&mut self.control) => {}
             () = tokio::time::sleep(delay) => {}
+        }
+    }
+
+    /// Says once what does not pass by itself: a right that is missing, a server that stays away.
+    fn complain(&mut self, error: &CallError) {
+        let (cluster, resource) = (self.cluster.name(), &self.kind.plural);
+        let words = error.to_string();
+        if self.failures < LASTING || self.complaint.as_ref() == Some(&words) {
+            tracing::debug!(%cluster, %resource, %error, "cannot be listed or watched");
+            return;
+        }
+        tracing::warn!(%cluster, %resource, %error, "cannot be listed or watched; it is tried again");
+        self.complaint = Some(words);
+    }
+
+    fn be_reconciled(&mut self) {
+        if self.complaint.take().is_some() {
+            let (cluster, resource) = (self.cluster.name(), &self.kind.plural);
+            tracing::info!(%cluster, %resource, "can be listed and watched again");
         }
     }
 
@@ -385,6 +412,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         };
         if list.is_none() {
             self.store.progress().recovered();
+            self.be_reconciled();
         }
         self.store.postpone_doubts();
         let mut events = Events::new(response.into_body());

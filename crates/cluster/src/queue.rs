@@ -108,6 +108,8 @@ struct State<K> {
     not_before: BTreeMap<K, Instant>,
     sequence: u64,
     closing: bool,
+    /// Since when someone works on it. What waited longer waited for nobody.
+    run_since: Option<Instant>,
 }
 
 impl<K> Default for State<K> {
@@ -122,6 +124,7 @@ impl<K> Default for State<K> {
             not_before: BTreeMap::new(),
             sequence: 0,
             closing: false,
+            run_since: None,
         }
     }
 }
@@ -236,7 +239,7 @@ impl<K: QueueKey> Queue<K> {
         self.inner.news.notify_one();
     }
 
-    /// How long the key has been waiting that waits longest of those that are ready.
+    /// How long the key has been waiting that waits longest of those that are ready; none does where nobody works on it.
     pub fn oldest(&self) -> Duration {
         self.inner.state.lock().oldest()
     }
@@ -262,6 +265,7 @@ impl<K: QueueKey> Queue<K> {
     {
         // The next run is another one, also if this one is cut short while it closes.
         let _reopen = Reopen(self);
+        self.inner.state.lock().run_since = Some(Instant::now());
         let mut running = FuturesUnordered::new();
         loop {
             while running.len() < at_a_time.max(1)
@@ -397,8 +401,9 @@ impl<K: QueueKey> Queue<K> {
 
 impl<K> State<K> {
     fn oldest(&self) -> Duration {
+        let Some(run_since) = self.run_since else { return Duration::ZERO };
         let fronts = self.lines.iter().filter_map(|(_, line)| line.front());
-        fronts.map(|(_, since)| since.elapsed()).max().unwrap_or_default()
+        fronts.map(|(_, since)| (*since).max(run_since).elapsed()).max().unwrap_or_default()
     }
 }
 
@@ -463,7 +468,9 @@ struct Reopen<'a, K>(&'a Queue<K>);
 
 impl<K> Drop for Reopen<'_, K> {
     fn drop(&mut self) {
-        self.0.inner.state.lock().closing = false;
+        let mut state = self.0.inner.state.lock();
+        state.closing = false;
+        state.run_since = None;
     }
 }
 

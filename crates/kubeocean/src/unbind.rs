@@ -110,7 +110,9 @@ async fn gone_already(virt: &Cluster<Virtual>, args: &Args, server: &str) -> any
     if left.is_err() {
         left = virt.list(&kinds::SECRET, Some(INSTALL_NAMESPACE), Some(&labels)).await;
     }
-    let left = left.unwrap_or_default();
+    let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
+    let mut left = left.unwrap_or_default();
+    left.retain(|secret| user_of(&secret.key(), &all, None).is_none());
     if left.is_empty() {
         return Err(Missing(missing(virt, name, server).await).into());
     }
@@ -155,17 +157,20 @@ async fn secret_of(virt: &Cluster<Virtual>, binding: &Object) -> Secret {
         return Secret::Stays(format!("Secret {key} stays, since `kubeocean bind` did not make it"));
     }
     let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
-    let refers = |other: &&Object| {
-        *other.meta.uid != *binding.meta.uid
-            && other.text("spec", &["secretRef", "name"]).as_deref() == Some(&*key.name)
-            && other.text("spec", &["secretRef", "namespace"]).as_deref() == Some(&*key.namespace)
-    };
-    match all.iter().find(refers) {
-        Some(other) => {
-            Secret::Stays(format!("Secret {key} stays, since ClusterBinding {} uses it", other.meta.name))
-        }
+    match user_of(&key, &all, Some(&binding.meta.uid)) {
+        Some(other) => Secret::Stays(format!("Secret {key} stays, since ClusterBinding {other} uses it")),
         None => Secret::Ours(secret),
     }
+}
+
+/// The name of a binding that uses a Secret, other than the one with this uid.
+fn user_of(secret: &Key<Virtual>, bindings: &[Object], except: Option<&str>) -> Option<String> {
+    let refers = |binding: &&Object| {
+        Some(&*binding.meta.uid) != except
+            && binding.text("spec", &["secretRef", "name"]).as_deref() == Some(&*secret.name)
+            && binding.text("spec", &["secretRef", "namespace"]).as_deref() == Some(&*secret.namespace)
+    };
+    bindings.iter().find(refers).map(|binding| binding.meta.name.to_string())
 }
 
 /// What will happen, before it does.

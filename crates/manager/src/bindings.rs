@@ -126,6 +126,10 @@ impl Bindings {
             }
         }
         self.tell(object, &decision.events);
+        if decision == Decision::default() && object.leaves_remains() {
+            // It waits for what is left in the worker cluster to be counted.
+            self.prober.count_soon(key);
+        }
         if self.refusals.lock().contains_key(&*object.meta.uid) {
             // It is tried again, for the server may think otherwise by then.
             return Verdict::Failed("refused");
@@ -146,7 +150,7 @@ impl Bindings {
         let finding = self.prober.finding(uid);
         let remains = self.prober.remains(uid);
         let existing = self.world.children_of(object);
-        let leftovers = self.world.leftovers_of(uid);
+        let leftovers = self.world.leftovers_of(object);
         let rival = self.world.rival(object);
         // What another cluster says is nothing to us.
         let worker = match &finding {
@@ -264,7 +268,7 @@ impl Bindings {
             };
             if let Some(message) = refused {
                 // The others are not to wait for it.
-                refusal.get_or_insert(Refusal { role: role_of(action), message });
+                refusal.get_or_insert_with(|| Refusal { role: self.role_of(object, action), message });
             }
         }
         if let Some(refusal) = refusal {
@@ -307,6 +311,21 @@ impl Bindings {
         }
     }
 
+    /// Whom an action serves; by labels, of what it writes or of what is there, since nothing else tells.
+    fn role_of(&self, object: &BindingObject, action: &Action) -> Role {
+        let proxier = Some(Role::Proxier.as_str());
+        let is_proxier = match &action.verb {
+            Verb::Patch { body, .. } => body["metadata"]["labels"][labels::COMPONENT].as_str() == proxier,
+            _ => self.world.children_of(object).iter().any(|Existing { kind, object }| {
+                let meta = &object.meta;
+                *kind == action.kind
+                    && (&*meta.namespace, &*meta.name) == (&*action.namespace, &*action.name)
+                    && meta.labels.get(labels::COMPONENT) == proxier
+            }),
+        };
+        if is_proxier { Role::Proxier } else { Role::Syncer }
+    }
+
     fn stop_the_gone(&self) {
         if let Mode::Inline(host) = &self.mode {
             host.keep_only(|uid| self.world.by_uid(uid).is_some());
@@ -346,15 +365,6 @@ fn task(host: &Host, object: &BindingObject, role: Role) -> TaskState {
     } else {
         TaskState::Starting(format!("this version of Kubeocean has no {role} to run"))
     }
-}
-
-/// Whom an action serves; by its labels, since nothing else tells.
-fn role_of(action: &Action) -> Role {
-    let component = match &action.verb {
-        Verb::Patch { body, .. } => body["metadata"]["labels"][labels::COMPONENT].as_str(),
-        _ => None,
-    };
-    if component == Some(Role::Proxier.as_str()) { Role::Proxier } else { Role::Syncer }
 }
 
 fn subject(meta: &Meta) -> Subject {

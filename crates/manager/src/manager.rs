@@ -13,7 +13,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
-use kubeocean_cluster::queue::{Queue, Retry};
+use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::{Plan, Reconciler};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role};
@@ -38,7 +38,7 @@ const BINDINGS: usize = 16;
 const PROBES: usize = 512;
 
 /// A worker cluster that failed is looked at again after a second, and at last every five minutes.
-const PROBE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+pub(crate) const PROBE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// What a set of loops is made of.
 pub struct Parts {
@@ -209,8 +209,13 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.probes.reset(key);
         }
-        let look = |key| async move { self.prober.look(&key).await };
-        self.queues.probes.run_until(stop, PROBES, look).await;
+        // Nothing is lost with a look that is cut short, and a worker cluster that does not answer holds up no one's end.
+        let ended = &stop;
+        let look = |key| async move {
+            let looked = ended.run_until_cancelled(self.prober.look(&key)).await;
+            looked.unwrap_or(Verdict::Again(Duration::ZERO))
+        };
+        self.queues.probes.run_until(stop.clone(), PROBES, look).await;
     }
 
     /// Reads the Secrets that cannot be watched while this process leads.
@@ -219,8 +224,12 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.secrets.reset(key);
         }
-        let look = |key| async move { self.secrets.look(&key).await };
-        self.queues.secrets.run_until(stop, BINDINGS, look).await;
+        let ended = &stop;
+        let look = |key| async move {
+            let looked = ended.run_until_cancelled(self.secrets.look(&key)).await;
+            looked.unwrap_or(Verdict::Again(Duration::ZERO))
+        };
+        self.queues.secrets.run_until(stop.clone(), BINDINGS, look).await;
     }
 
     /// Judges policies while this process leads.

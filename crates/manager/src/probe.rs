@@ -16,8 +16,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use kubeocean_api::keys::annotations::FORCE_UNBIND;
-use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
 use kubeocean_api::keys::labels::BINDING_UID;
 use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_cluster::client::{Cluster, Settings};
@@ -35,6 +33,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::manager::PROBE_RETRY;
 use crate::world::{Queues, World};
 
 /// How soon people hear of a lost worker cluster, at one question each: 200 of them cost 20 small reads a second, spread
@@ -55,6 +54,12 @@ const LOST_LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Longest time to a first answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+
+/// Longest time to all answers: some seventy questions, two at a time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+
+/// Where nobody says who we are.
+const SOMEBODY: &str = "the identity of the kubeconfig";
 
 /// Questions at a time to one worker cluster. Each is a connection that stays open for a while and costs some fifty
 /// kilobytes; two of them ask for all rights in a tenth of a second.
@@ -159,7 +164,13 @@ impl Prober {
         for line in self.lines.lock().values_mut() {
             line.finding = Finding::NotYet;
             line.asked_all = None;
+            line.failures = 0;
         }
+    }
+
+    /// Has what is left in a worker cluster counted, unless it is known.
+    pub fn count_soon(&self, key: &Key<Virtual>) {
+        self.queues.probes.reset(key.clone());
     }
 
     /// The last good connection.
@@ -187,7 +198,11 @@ impl Prober {
             () = self.queues.probes.overtaken(key) => return Verdict::Done,
             verdict = self.examine(object, binding, &mut line) => verdict,
         };
-        if line.remains == Remains::NotAsked && has_to_be_left(object) {
+        // Not before the syncer is gone, which may still be clearing up.
+        if line.remains == Remains::NotAsked
+            && object.leaves_remains()
+            && self.world.children_of(object).is_empty()
+        {
             line.remains = self.count_remains(binding, &line).await;
         }
         let changed = {
@@ -238,15 +253,24 @@ impl Prober {
             Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
         };
         let candidate = self.cluster_over(route.client.clone());
-        let finding = self.ask_in_time(&candidate, &route.server, binding).await;
+        let rotated = line.cluster.is_some();
+        let finding = self.ask_in_time(&candidate, &route.server, binding, rotated).await;
         let good = match &finding {
             Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
             _ => false,
         };
         if !good {
-            let word = word(&finding);
             // It is tried again with the same Secret: the server may come, or the rights.
-            return line.fail(finding, word);
+            return match &finding {
+                // It worked for another process, or for this one in an earlier life.
+                finding if object.bound_to().is_some() && !rotated && finding.is_trouble() => {
+                    line.lose(finding.clone())
+                }
+                _ => {
+                    let word = word(&finding);
+                    line.fail(finding, word)
+                }
+            };
         }
         match &line.cluster {
             Some(cluster) => cluster.replace_over(&route.client),
@@ -254,7 +278,8 @@ impl Prober {
         }
         line.server = route.server;
         line.made_of = found.meta.resource_version.to_string();
-        line.found(finding);
+        line.find(finding);
+        line.asked_all = Some(Instant::now());
         Verdict::Again(LOOK_EVERY)
     }
 
@@ -263,42 +288,42 @@ impl Prober {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
         let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         let finding = if all {
-            self.ask_in_time(&cluster, &line.server, binding).await
+            self.ask_in_time(&cluster, &line.server, binding, false).await
         } else {
-            match (identity(&cluster, &line.server, binding).await, &line.finding) {
+            let asked = in_time(LOOK_EVERY, &line.server, identity(&cluster, &line.server, binding)).await;
+            match (asked, &line.finding) {
                 (Ok(uid), Finding::Good(worker)) => Finding::Good(Worker { uid, ..worker.clone() }),
                 (Ok(_), known) => known.clone(),
                 (Err(finding), _) => finding,
             }
         };
-        let lost = matches!(finding, Finding::Unreachable { .. }) && matches!(line.finding, Finding::Good(_));
-        line.failures = if matches!(finding, Finding::Unreachable { .. }) { line.failures + 1 } else { 0 };
-        if lost && line.failures < TELL_AFTER {
-            return Verdict::Again(AGAIN_SOON);
+        if finding.is_trouble() {
+            return line.lose(finding);
         }
-        if let Finding::Good(worker) = &finding {
-            let swapped = object.recognises(&worker.uid).is_err();
-            if all && !swapped {
-                line.asked_all = Some(Instant::now());
-            }
-            line.finding = finding;
-            return Verdict::Again(LOOK_EVERY);
+        if let Finding::Good(worker) = &finding
+            && all
+            && object.recognises(&worker.uid).is_ok()
+        {
+            line.asked_all = Some(Instant::now());
         }
-        line.finding = finding;
-        line.asked_all = None;
-        // Someone waits for it to come back: it is looked at more often than what never worked.
-        let soon = AGAIN_SOON * 2_u32.saturating_pow(line.failures.min(8));
-        Verdict::Again(soon.min(LOST_LOOK_EVERY))
+        line.find(finding);
+        Verdict::Again(LOOK_EVERY)
     }
 
-    /// Everything, in its turn and within its time.
-    async fn ask_in_time(&self, cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
-        let _place = self.place().await;
-        let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(cluster, server, binding)).await;
-        asked.unwrap_or_else(|_| Finding::Unreachable {
-            server: server.to_owned(),
-            cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
-        })
+    /// Everything, in its turn unless it is urgent, and within its time.
+    async fn ask_in_time(
+        &self,
+        cluster: &Cluster<Physical>,
+        server: &str,
+        binding: &Binding,
+        urgent: bool,
+    ) -> Finding {
+        let _place = if urgent { None } else { self.place().await };
+        let asked = async {
+            let uid = in_time(CONNECT_WITHIN, server, identity(cluster, server, binding)).await?;
+            in_time(ANSWER_WITHIN, server, ask_all(cluster, server, binding, uid)).await
+        };
+        asked.await.unwrap_or_else(|finding| finding)
     }
 
     /// A place among those that are asked for everything, if one becomes free in time.
@@ -309,7 +334,7 @@ impl Prober {
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {
         // One name for all: two hundred worker clusters with a hundred series each are more than anyone scrapes.
         let mut settings = Settings::new("workers", MANAGER, &self.metrics);
-        settings.deadline = LOOK_EVERY;
+        settings.deadline = CONNECT_WITHIN;
         if let Some(seed) = self.seed {
             settings.seed = seed;
         }
@@ -352,10 +377,23 @@ impl Line {
         }
     }
 
-    fn found(&mut self, finding: Finding) {
+    /// It is well.
+    fn find(&mut self, finding: Finding) {
         self.finding = finding;
         self.failures = 0;
-        self.asked_all = Some(Instant::now());
+    }
+
+    /// What was good is in trouble. Someone waits for it to come back: it is looked at more often than what never worked.
+    fn lose(&mut self, finding: Finding) -> Verdict {
+        self.failures = self.failures.saturating_add(1);
+        if !self.finding.is_trouble() && self.failures < TELL_AFTER {
+            return Verdict::Again(AGAIN_SOON);
+        }
+        let passes = matches!(finding, Finding::Unreachable { .. });
+        let most = if passes { LOST_LOOK_EVERY } else { PROBE_RETRY.1 };
+        self.finding = finding;
+        self.asked_all = None;
+        Verdict::Again((AGAIN_SOON * 2_u32.saturating_pow(self.failures.min(8))).min(most))
     }
 
     fn fail(&mut self, finding: Finding, word: &'static str) -> Verdict {
@@ -364,11 +402,16 @@ impl Line {
     }
 }
 
-/// Whether what is in the worker cluster will stay there.
-fn has_to_be_left(object: &BindingObject) -> bool {
-    object.meta.is_deleting()
-        && object.meta.annotations.get(FORCE_UNBIND).is_some()
-        && object.has_finalizer(CLUSTER_BINDING_SYNCER)
+/// What a future says, or that it took too long.
+async fn in_time<T>(
+    limit: Duration,
+    server: &str,
+    asked: impl Future<Output = Result<T, Finding>>,
+) -> Result<T, Finding> {
+    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+        let cause = format!("no answer within {} s", limit.as_secs());
+        Err(Finding::Unreachable { server: server.to_owned(), cause })
+    })
 }
 
 fn kubeconfig(secret: &kubeocean_model::object::Object) -> Option<Vec<u8>> {
@@ -376,20 +419,15 @@ fn kubeconfig(secret: &kubeocean_model::object::Object) -> Option<Vec<u8>> {
     STANDARD.decode(encoded).ok().filter(|bytes| !bytes.is_empty())
 }
 
-/// Everything that has to be true of a worker cluster.
-async fn ask_all(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
-    let uid = match identity(cluster, server, binding).await {
-        Ok(uid) => uid,
-        Err(finding) => return finding,
-    };
+/// Everything else that has to be true of a worker cluster.
+async fn ask_all(
+    cluster: &Cluster<Physical>,
+    server: &str,
+    binding: &Binding,
+    uid: String,
+) -> Result<Finding, Finding> {
     let asked = async {
-        let review =
-            json!({"apiVersion": kinds::SELF_REVIEW.api_version(), "kind": &*kinds::SELF_REVIEW.kind});
-        let answer = cluster.review(&kinds::SELF_REVIEW, &review).await?;
-        let user = answer["status"]["userInfo"]["username"]
-            .as_str()
-            .unwrap_or("the identity of the kubeconfig")
-            .to_owned();
+        let user = who_are_we(cluster).await?;
         let policies = cluster.serves(&kinds::POLICY).await?;
         let missing = missing(cluster, &binding.mount_namespace, policies).await?;
         if !missing.is_empty() {
@@ -398,7 +436,17 @@ async fn ask_all(cluster: &Cluster<Physical>, server: &str, binding: &Binding) -
         let nodes = cluster.how_many(&kinds::NODE).await?;
         Ok(Finding::Good(Worker { uid, user, nodes }))
     };
-    asked.await.unwrap_or_else(|error| trouble(&error, server))
+    asked.await.map_err(|error| trouble(&error, server))
+}
+
+async fn who_are_we(cluster: &Cluster<Physical>) -> Result<String, CallError> {
+    let review = json!({"apiVersion": kinds::SELF_REVIEW.api_version(), "kind": &*kinds::SELF_REVIEW.kind});
+    match cluster.review(&kinds::SELF_REVIEW, &review).await {
+        Ok(answer) => Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or(SOMEBODY).to_owned()),
+        // Servers before 1.28 do not know the question, and some do not allow it.
+        Err(CallError::Refused(status)) if matches!(status.code, 403 | 404) => Ok(SOMEBODY.to_owned()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The rights that we do not have in a worker cluster, as people say them.
@@ -429,8 +477,8 @@ async fn identity(cluster: &Cluster<Physical>, server: &str, binding: &Binding) 
         Ok(Some(namespace)) => Ok(namespace.meta.uid.to_string()),
         Ok(None) => Err(Finding::MountNamespaceMissing),
         Err(CallError::Refused(status)) if status.code == 403 => Err(Finding::Denied {
-            user: "the identity of the kubeconfig".to_owned(),
-            missing: vec![format!("get namespaces {}", binding.mount_namespace)],
+            user: SOMEBODY.to_owned(),
+            missing: vec![format!("get namespaces {0} (or {0} does not exist)", binding.mount_namespace)],
         }),
         Err(error) => Err(trouble(&error, server)),
     }

@@ -164,7 +164,7 @@ pub async fn run(
         metrics,
         seed: None,
     })?;
-    tell_readiness(&admin, &manager, &leadership);
+    tell_readiness(&admin, &manager);
     let Background { watching, reporter } = background;
     let manager = Arc::new(manager);
 
@@ -243,7 +243,7 @@ fn elect(
 }
 
 /// `/readyz`: the stores are complete, and can be kept so; `/debug/state`: how full everything is.
-fn tell_readiness(admin: &Admin, manager: &Manager, leadership: &Leadership) {
+fn tell_readiness(admin: &Admin, manager: &Manager) {
     for (name, progress) in manager.world.progress() {
         admin.ready.check(&name, move || match (progress.is_synced(), progress.trouble()) {
             (true, None) => match progress.heard_at().map(|at| at.elapsed()) {
@@ -258,7 +258,7 @@ fn tell_readiness(admin: &Admin, manager: &Manager, leadership: &Leadership) {
             }
         });
     }
-    let (queues, leads) = (manager.queues.clone(), leadership.clone());
+    let queues = manager.queues.clone();
     admin.ready.check("queues", move || {
         let oldest = [
             ("bindings", queues.bindings.oldest()),
@@ -267,8 +267,7 @@ fn tell_readiness(admin: &Admin, manager: &Manager, leadership: &Leadership) {
             ("policies", queues.policies.oldest()),
             ("suspects", queues.suspects.oldest()),
         ];
-        // Nobody works on those of a standby.
-        match oldest.into_iter().find(|(_, age)| leads.holds() && *age > LONGEST_WAIT) {
+        match oldest.into_iter().find(|(_, age)| *age > LONGEST_WAIT) {
             Some((queue, age)) => Err(format!("{queue}: one has been waiting for {} s", age.as_secs())),
             None => Ok(()),
         }

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::world::{Queues, World};
 
-/// A change has to be noticed within five seconds.
-const READ_EVERY: Duration = Duration::from_secs(4);
+/// A change has to be noticed, and the new connection tried and used, within five seconds.
+const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// How a Secret was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -206,6 +206,9 @@ fn finish(
             "{kind_name} {name}: leave metadata.ownerReferences out, the binding is the owner"
         ));
     }
+    if kind == kinds::DEPLOYMENT {
+        keep_off_virtual_nodes(&mut body["spec"]["template"]["spec"]);
+    }
     let hash = hash_of(&body);
     let Binding { name: binding, uid, .. } = wish.binding;
     let stamp = [
@@ -235,6 +238,38 @@ fn finish(
     }
     let namespace = if kind.namespaced { installation.namespace.clone() } else { String::new() };
     Ok(Child { role, kind, namespace, name, body })
+}
+
+/// A syncer on its own virtual node would wait for itself. Every way to a node gets the condition that it is a real one.
+fn keep_off_virtual_nodes(pod: &mut Value) {
+    let expression =
+        json!({"key": labels::TYPE, "operator": "NotIn", "values": [labels::TYPE_VIRTUAL_KUBELET]});
+    let path =
+        ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+    // What has another form is refused by the API server, in its own words.
+    let Some(terms) = descend(pod, &path) else { return };
+    if terms.is_null() || terms.as_array().is_some_and(Vec::is_empty) {
+        *terms = json!([{}]);
+    }
+    for term in terms.as_array_mut().into_iter().flatten() {
+        let Some(expressions) = descend(term, &["matchExpressions"]) else { continue };
+        if expressions.is_null() {
+            *expressions = json!([]);
+        }
+        if let Some(expressions) = expressions.as_array_mut().filter(|all| !all.contains(&expression)) {
+            expressions.push(expression.clone());
+        }
+    }
+}
+
+/// A field of a field, made where it is missing; `None` where something else is in the way.
+fn descend<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |at, field| {
+        if at.is_null() {
+            *at = json!({});
+        }
+        Some(at.as_object_mut()?.entry(*field).or_insert(Value::Null))
+    })
 }
 
 fn put(map: &mut Value, entries: &[(&str, &str)]) {

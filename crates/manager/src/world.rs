@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kubeocean_api::keys::annotations::{ACCEPT_WORKER, FORCE_UNBIND, SIZE_CLASS};
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_cluster::client::Cluster;
@@ -63,9 +64,13 @@ static BY_CLUSTER_ID: Index<SeenBinding> =
 static CHILD_OF: Index<Object> =
     Index::new("binding", |object| served(&object.meta).map(word).into_iter().collect());
 
-static LEFT_BY: Index<SeenMeta> = Index::new("binding", |seen| {
-    seen.0.labels.get(labels::BINDING_UID).map(str::to_owned).into_iter().collect()
-});
+static LEFT_BY: Index<SeenMeta> =
+    Index::new("binding", |seen| served(&seen.0).map(word).into_iter().collect());
+
+/// What the objects of a binding are found under.
+fn words(binding: &BindingObject) -> [String; 2] {
+    [Served::Uid(&binding.meta.uid), Served::Name(&binding.meta.name)].map(word)
+}
 
 fn word(served: Served<'_>) -> String {
     match served {
@@ -155,6 +160,11 @@ impl World {
         let (of, told) = (bindings.clone(), queues.probes.clone());
         let (informer, _switch) = secrets
             .on_change(move |change| {
+                // A list repeats what is known.
+                let version = |seen: &Arc<Entry<SeenMeta>>| seen.resource_version.clone();
+                if change.old.map(version) == change.new.map(version) {
+                    return;
+                }
                 for key in of.keys_by(&BY_SECRET, &change.key.to_string()) {
                     told.reset(key);
                 }
@@ -265,7 +275,7 @@ impl World {
 
     /// The objects of a binding's syncer and proxier.
     pub fn children_of(&self, binding: &BindingObject) -> Vec<Existing> {
-        let words = [Served::Uid(&binding.meta.uid), Served::Name(&binding.meta.name)].map(word);
+        let words = words(binding);
         let of = |(kind, store): &(Kind, Store<Virtual, Object>)| -> Vec<Existing> {
             let found = words.iter().flat_map(|word| store.by(&CHILD_OF, word));
             found.map(|entry| Existing { kind: kind.clone(), object: Object::clone(&entry) }).collect()
@@ -274,10 +284,11 @@ impl World {
     }
 
     /// What a binding's syncer left in V.
-    pub fn leftovers_of(&self, uid: &str) -> Vec<Leftover> {
+    pub fn leftovers_of(&self, binding: &BindingObject) -> Vec<Leftover> {
+        let words = words(binding);
         let of = |(kind, store): &(Kind, Store<Virtual, SeenMeta>)| -> Vec<Leftover> {
-            let found = store.by(&LEFT_BY, uid);
-            found.iter().map(|entry| Leftover { kind: kind.clone(), meta: entry.0.clone() }).collect()
+            let found = words.iter().flat_map(|word| store.by(&LEFT_BY, word));
+            found.map(|entry| Leftover { kind: kind.clone(), meta: entry.0.clone() }).collect()
         };
         self.leftovers.iter().flat_map(of).collect()
     }
@@ -298,9 +309,9 @@ impl World {
         let Change { key, old, new } = change;
         let asks = |seen: &Arc<Entry<SeenBinding>>| {
             let meta = &seen.0.meta;
-            let annotations: Vec<(String, String)> =
-                meta.annotations.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-            (meta.generation, meta.is_deleting(), annotations)
+            let wishes = [ACCEPT_WORKER, FORCE_UNBIND, SIZE_CLASS]
+                .map(|wish| meta.annotations.get(wish).map(str::to_owned));
+            (meta.generation, meta.is_deleting(), wishes)
         };
         // What failed may succeed now; but not for each word that we say about it ourselves.
         if old.map(asks) == new.map(asks) {
@@ -310,15 +321,22 @@ impl World {
             queues.probes.reset((*key).clone());
             queues.bindings.reset((*key).clone());
         }
+        let right = |seen: &Arc<Entry<SeenBinding>>| {
+            (seen.0.claims().map(str::to_owned), seen.0.bound_to().map(str::to_owned))
+        };
+        if old.map(right) != new.map(right) {
+            // Its clusterID may be another's now.
+            for id in old.iter().chain(new).filter_map(|seen| seen.0.claims()) {
+                for other in
+                    self.bindings.keys_by(&BY_CLUSTER_ID, id).into_iter().filter(|other| other != *key)
+                {
+                    queues.probes.reset(other.clone());
+                    queues.bindings.reset(other);
+                }
+            }
+        }
         if old.is_some() && new.is_some() {
             return;
-        }
-        // Its clusterID may be another's now, and its name a policy's.
-        for seen in old.iter().chain(new) {
-            for other in seen.0.claims().into_iter().flat_map(|id| self.bindings.keys_by(&BY_CLUSTER_ID, id))
-            {
-                queues.probes.reset(other);
-            }
         }
         for (other, _) in self.bindings.all() {
             queues.bindings.add(other);

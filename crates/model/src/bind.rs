@@ -17,8 +17,8 @@ mod status;
 mod unbind;
 
 use jiff::Timestamp;
-use kubeocean_api::keys::annotations::ACCEPT_WORKER;
-use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
+use kubeocean_api::keys::annotations::{ACCEPT_WORKER, FORCE_UNBIND};
+use kubeocean_api::keys::finalizers::{CLUSTER_BINDING_MANAGER, CLUSTER_BINDING_SYNCER};
 use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
@@ -76,6 +76,16 @@ impl BindingObject {
                 }
             }
         }
+    }
+
+    /// Why it is to be unbound by force, if it is.
+    pub fn forced(&self) -> Option<&str> {
+        self.meta.annotations.get(FORCE_UNBIND).filter(|reason| !reason.trim().is_empty())
+    }
+
+    /// Whether what is in the worker cluster will stay there.
+    pub fn leaves_remains(&self) -> bool {
+        self.meta.is_deleting() && self.forced().is_some() && self.has_finalizer(CLUSTER_BINDING_SYNCER)
     }
 
     /// The `clusterID` that it keeps others from. One that is not in order has it only if it is bound: its virtual nodes are
@@ -149,11 +159,19 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// How its syncer or proxier is.
+    /// What keeps its syncer or proxier from being as it is wanted: a broken template, or an object that is refused.
+    fn fault(&self, role: Role) -> Option<&str> {
+        let refused = self.refusal.filter(|refusal| refusal.role == role).map(|refusal| &*refusal.message);
+        refused.or_else(|| self.hosting.fault(role))
+    }
+
+    /// How its syncer or proxier is. One that runs is available, whatever keeps it from being another.
     fn availability(&self, role: Role) -> Availability {
-        match self.refusal {
-            Some(refusal) if refusal.role == role => Availability::Failing(refusal.message.clone()),
-            _ => self.hosting.availability(role),
+        match (self.hosting.availability(role), self.fault(role)) {
+            (Availability::Starting(_) | Availability::Failing(_), Some(fault)) => {
+                Availability::Failing(fault.to_owned())
+            }
+            (availability, _) => availability,
         }
     }
 }

@@ -13,8 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::labels;
 
 use crate::action::Action;
-use crate::bind::Leftover;
-use crate::object::Meta;
+use crate::bind::{Leftover, Served, served};
 
 /// An object may be seen before the binding that it was made for: watches of two kinds are not in step. A minute is
 /// longer than any of them is late, and short for what nobody misses.
@@ -31,22 +30,6 @@ pub enum Fate {
     Goes(Vec<Action>),
 }
 
-/// Whose an object is.
-enum Owner<'a> {
-    Uid(&'a str),
-    Name(&'a str),
-}
-
-fn owner_of(meta: &Meta) -> Option<Owner<'_>> {
-    if meta.labels.get(labels::MANAGED_BY) != Some(labels::MANAGED_BY_VALUE) {
-        return None;
-    }
-    if let Some(uid) = meta.labels.get(labels::BINDING_UID) {
-        return Some(Owner::Uid(uid));
-    }
-    meta.labels.get(labels::CLUSTER_BINDING).map(Owner::Name)
-}
-
 /// Judges one object. `cluster` is the uid of this computing cluster, `lives` says whether there is a binding with this uid,
 /// `named` whether there is one of this name.
 pub fn judge(
@@ -58,11 +41,11 @@ pub fn judge(
 ) -> Fate {
     // This cluster may be a worker cluster of others, too.
     let theirs = leftover.meta.labels.get(labels::VIRTUAL_CLUSTER_UID).is_some_and(|uid| uid != cluster);
-    let stays = match owner_of(&leftover.meta) {
+    let stays = match served(&leftover.meta) {
         _ if theirs => true,
         None => true,
-        Some(Owner::Uid(uid)) => lives(uid),
-        Some(Owner::Name(name)) => named(name),
+        Some(Served::Uid(uid)) => lives(uid),
+        Some(Served::Name(name)) => named(name),
     };
     if stays {
         return Fate::Stays;

@@ -141,6 +141,7 @@ impl<S: OnSide, T: Shape> Builder<S, T> {
             labels,
             watches: 0,
             failures: 0,
+            complaint: None,
             listed_over: u64::MAX,
             listed_at: Instant::now(),
             relists: 0,

@@ -33,6 +33,15 @@ pub(crate) struct Patience {
     pub(crate) timeout: Duration,
 }
 
+/// What a binding is followed after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// It is new, or they did not change.
+    AsBefore,
+    /// What its status says may be of those before, until the manager has tried these.
+    Others,
+}
+
 /// How it ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ended {
@@ -88,7 +97,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Until it is Ready, or is known not to become so.
-    pub(crate) async fn until_ready(&mut self, limit: Duration) -> Ended {
+    pub(crate) async fn until_ready(&mut self, credentials: Credentials, limit: Duration) -> Ended {
         let mut failed_since: Option<Instant> = None;
         let mut last = None;
         while self.elapsed() < limit {
@@ -98,7 +107,12 @@ impl<'a> Follower<'a> {
                     self.tell(&binding);
                     let current = binding.status.observed_generation >= Some(binding.meta.generation);
                     match binding.status.phase.filter(|_| current) {
-                        Some(BindingPhase::Ready) => return Ended::Ready,
+                        Some(BindingPhase::Ready) if is_connected(&binding) => {
+                            failed_since = None;
+                            if credentials == Credentials::AsBefore || self.elapsed() >= BELIEVED_AFTER {
+                                return Ended::Ready;
+                            }
+                        }
                         Some(BindingPhase::Failed) => {
                             let since = *failed_since.get_or_insert_with(Instant::now);
                             if since.elapsed() >= BELIEVED_AFTER {
@@ -108,7 +122,12 @@ impl<'a> Follower<'a> {
                         }
                         _ => failed_since = None,
                     }
-                    last = why(&binding).map(|(_, message)| message);
+                    last = if is_connected(&binding) {
+                        why(&binding)
+                    } else {
+                        about(&binding, Condition::Connected)
+                    }
+                    .map(|(_, message)| message);
                 }
                 Err(trouble) => self.lines.passing(&trouble),
             }
@@ -192,6 +211,17 @@ fn is_news(binding: &BindingObject, condition: &str) -> bool {
 
 /// What the condition Ready says.
 fn why(binding: &BindingObject) -> Option<(String, String)> {
-    let ready = binding.status.conditions.iter().find(|one| one.type_ == Condition::Ready.as_str())?;
-    Some((ready.reason.clone(), ready.message.clone()))
+    about(binding, Condition::Ready)
+}
+
+/// Reason and message of a condition.
+fn about(binding: &BindingObject, condition: Condition) -> Option<(String, String)> {
+    let said = binding.status.conditions.iter().find(|one| one.type_ == condition.as_str())?;
+    Some((said.reason.clone(), said.message.clone()))
+}
+
+/// A worker cluster that is lost leaves its binding Ready.
+fn is_connected(binding: &BindingObject) -> bool {
+    let connected = Condition::Connected.as_str();
+    binding.status.conditions.iter().any(|one| one.type_ == connected && one.status == "True")
 }

@@ -31,7 +31,7 @@ use crate::terminal::{note, seconds};
 use crate::worker_manifest;
 use checks::Checks;
 use computing::Seen;
-use follow::{Ended, Follower, Patience};
+use follow::{Credentials, Ended, Follower, Patience};
 use wish::Wish;
 
 #[derive(Debug, clap::Args)]
@@ -95,35 +95,39 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(std::io::stdout().lock().write_all(text.as_bytes())?);
     }
     let Seen { virt, existing, secret, .. } = &seen;
-    let uid = write(virt, &wish, &kubeconfig, existing.as_ref(), secret.as_ref()).await?;
+    let (uid, credentials) = write(virt, &wish, &kubeconfig, existing.as_ref(), secret.as_ref()).await?;
     let name = &wish.name;
     if args.patience.no_wait {
         return say(&format!(
             "ClusterBinding {name} is written. What becomes of it: kubectl get clusterbinding {name} -o wide"
         ));
     }
-    wait(virt, name, &uid, args.patience.timeout).await
+    wait(virt, name, &uid, credentials, args.patience.timeout).await
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
-/// Writes the Secret, then the binding; returns the binding's uid.
+/// Writes the Secret, then the binding; returns the binding's uid, and whether it has other credentials now.
 async fn write(
     virt: &Cluster<Virtual>,
     wish: &Wish,
     kubeconfig: &[u8],
     existing: Option<&Object>,
     secret: Option<&Object>,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(String, Credentials)> {
     let applier = Applier::new(CLI).virtually(virt);
     let mut made = None;
+    let mut credentials = Credentials::AsBefore;
     // One that someone else made has the same content: that was looked at.
     if secret.is_none_or(|secret| is_made_by_bind(&secret.meta, &wish.name)) {
         let what = format!("Secret {}", wish.secret);
-        let uid = put(&applier, &wish.write_secret(kubeconfig), &what, secret).await?;
-        made = secret.is_none().then_some(uid);
+        let written = put(&applier, &wish.write_secret(kubeconfig), &what, secret).await?;
+        if existing.is_some() && written.changed {
+            credentials = Credentials::Others;
+        }
+        made = secret.is_none().then_some(written.uid);
     }
     let what = format!("ClusterBinding {}", wish.name);
     let bound = put(&applier, &wish.write_binding(existing), &what, existing).await;
@@ -133,25 +137,27 @@ async fn write(
         let why = "the binding it was made for was refused";
         applier.apply(&Action::new(kinds::SECRET, &wish.secret, verb, why).if_uid(uid)).await;
     }
-    bound
+    Ok((bound?.uid, credentials))
 }
 
-/// One write, told; returns the object's uid.
-async fn put(
-    applier: &Applier,
-    action: &Action,
-    what: &str,
-    before: Option<&Object>,
-) -> anyhow::Result<String> {
+/// What was put where it should be.
+struct Put {
+    uid: String,
+    changed: bool,
+}
+
+/// One write, told.
+async fn put(applier: &Applier, action: &Action, what: &str, before: Option<&Object>) -> anyhow::Result<Put> {
     match applier.apply(action).await {
         Outcome::Done(written) => {
-            let word = match before {
-                None => "created",
-                Some(before) if is_unchanged(before, &written) => "is as it should be",
-                Some(_) => "changed",
+            let (word, changed) = match before {
+                None => ("created", true),
+                Some(before) if is_unchanged(before, &written) => ("is as it should be", false),
+                Some(_) => ("changed", true),
             };
             note(&format!("✓ {what} {word}"));
-            written.uid.with_context(|| format!("{what} was answered without a uid"))
+            let uid = written.uid.with_context(|| format!("{what} was answered without a uid"))?;
+            Ok(Put { uid, changed })
         }
         Outcome::Invalid(status) => anyhow::bail!("{what} is refused: {status}"),
         Outcome::Forbidden(status) => {
@@ -174,9 +180,15 @@ fn is_unchanged(before: &Object, written: &Written) -> bool {
 }
 
 /// Tells what happens until the binding is Ready, or is known not to become so.
-async fn wait(virt: &Cluster<Virtual>, name: &str, uid: &str, timeout: Duration) -> anyhow::Result<()> {
+async fn wait(
+    virt: &Cluster<Virtual>,
+    name: &str,
+    uid: &str,
+    credentials: Credentials,
+    timeout: Duration,
+) -> anyhow::Result<()> {
     let mut follower = Follower::new(virt, name, uid);
-    match follower.until_ready(timeout).await {
+    match follower.until_ready(credentials, timeout).await {
         Ended::Ready => {
             say(&format!("ClusterBinding {name} is Ready after {}.", seconds(follower.elapsed())))
         }

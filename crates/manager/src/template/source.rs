@@ -158,7 +158,7 @@ impl Source {
                 names: others.join(", "),
             });
         }
-        let values = match files.remove(VALUES) {
+        let values: Values = match files.remove(VALUES) {
             None => Values::default(),
             Some(text) if text.trim().is_empty() => Values::default(),
             Some(text) => serde_saphyr::from_str(&text).map_err(|error| SourceError::Values {
@@ -166,6 +166,12 @@ impl Source {
                 cause: super::one_line(&error.to_string()),
             })?,
         };
+        if values.replicas == Some(0) {
+            return Err(SourceError::Values {
+                path: directory.join(VALUES).display().to_string(),
+                cause: "replicas is 0, and nothing would run: at least 1".to_owned(),
+            });
+        }
         if files.is_empty() {
             // As a ConfigMap that is not there is mounted. Values alone are for the built-in templates.
             files = Self::built_in(if role == Role::Syncer { SYNCER } else { PROXIER }).files;

@@ -117,7 +117,9 @@ fn roll_out(server: &ApiServer) {
             continue;
         }
         let condition = json!({"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"});
-        let body = json!({"status": {"observedGeneration": generation, "conditions": [condition]}});
+        let body = json!({"status": {
+            "observedGeneration": generation, "replicas": 2, "readyReplicas": 2, "availableReplicas": 2, "conditions": [condition],
+        }});
         let path = format!("{}/status", path("deployments", &deployment));
         server.call("deployments", "PATCH", &path, MERGE, Some(body));
     }

@@ -68,7 +68,7 @@ pub enum Served<'a> {
 }
 
 /// What keeps an object until its dependents are gone.
-const FOREGROUND: &str = "foregroundDeletion";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
 /// Names of older installations began so. Service accounts and roles, which all bindings shared, were called otherwise.
 const OLDER_NAMES: [&str; 2] = ["kubeocean-syncer-", "kubeocean-proxier-"];
@@ -76,13 +76,12 @@ const OLDER_NAMES: [&str; 2] = ["kubeocean-syncer-", "kubeocean-proxier-"];
 /// Older installations said so who made an object.
 const OLDER_MAKER: (&str, &str) = ("app.kubernetes.io/managed-by", "kubeocean-manager");
 
-/// Which binding an object serves: by its stamp; or, as older installations made it, by its name together with its owner, or
-/// with what it says of itself. Who merely names a binding as an owner is somebody else's.
+/// Which binding an object of V serves: by its stamp; or, as older installations made it, by what it says of itself, or by its
+/// name together with its owner. Who merely names a binding as an owner is somebody else's.
 pub fn served(meta: &Meta) -> Option<Served<'_>> {
-    if meta.labels.get(labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE)
-        && let Some(uid) = meta.labels.get(labels::BINDING_UID)
-    {
-        return Some(Served::Uid(uid));
+    let by_name = meta.labels.get(labels::CLUSTER_BINDING).map(Served::Name);
+    if meta.labels.get(labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE) {
+        return meta.labels.get(labels::BINDING_UID).map(Served::Uid).or(by_name);
     }
     if !OLDER_NAMES.iter().any(|start| meta.name.starts_with(start)) {
         return None;
@@ -91,8 +90,7 @@ pub fn served(meta: &Meta) -> Option<Served<'_>> {
         return Some(Served::Uid(&owner.uid));
     }
     let (key, maker) = OLDER_MAKER;
-    let name = meta.labels.get(labels::CLUSTER_BINDING)?;
-    (meta.labels.get(key) == Some(maker)).then_some(Served::Name(name))
+    by_name.filter(|_| meta.labels.get(key) == Some(maker))
 }
 
 impl Child {

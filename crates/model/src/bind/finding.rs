@@ -102,8 +102,8 @@ impl Finding {
             Self::SecretForbidden(words) => (
                 Reason::PermissionDenied,
                 format!(
-                    "Secret {secret} may not be read: put it into the manager's namespace, or let the manager, the \
-                     syncer and the proxier get, list and watch it with a RoleBinding in {secret_namespace} ({words})"
+                    "Secret {secret} may not be read: put it into the manager's namespace, or let the manager get it, and \
+                     the syncer and the proxier get, list and watch it, with a RoleBinding in {secret_namespace} ({words})"
                 ),
                 false,
             ),
@@ -126,7 +126,7 @@ impl Finding {
             Self::Unreachable { server, cause } => (
                 Reason::ConnectivityFailed,
                 format!(
-                    "{server} does not answer: {cause}; check the address in the kubeconfig, and that the network \
+                    "{server} cannot be asked: {cause}; check the address in the kubeconfig, and that the network \
                      lets the manager reach it"
                 ),
                 true,
@@ -168,7 +168,7 @@ impl Swapped {
         let Binding { name, mount_namespace, .. } = binding;
         let message = format!(
             "the kubeconfig leads to another cluster, or namespace {mount_namespace} was made anew: its uid is {found}, \
-             and {bound} was bound; the last good connection is kept. If that is meant: kubectl annotate clusterbinding \
+             and {bound} was bound. If that is meant: kubectl annotate clusterbinding \
              {name} {ACCEPT_WORKER}={found}"
         );
         Trouble { reason: Reason::WorkerChanged, message, transient: false }

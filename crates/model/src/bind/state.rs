@@ -119,6 +119,13 @@ impl Hosting<'_> {
         }
     }
 
+    /// What there is of them in V.
+    pub(super) const fn existing(&self) -> &[Existing] {
+        match self {
+            Self::Deployed { existing, .. } | Self::Inline { existing, .. } => existing,
+        }
+    }
+
     /// Whether anything of them is left.
     pub(super) fn is_gone(&self) -> bool {
         match self {
@@ -129,12 +136,17 @@ impl Hosting<'_> {
         }
     }
 
+    /// What keeps one of them from being as it is wanted, though it may run as it was.
+    pub(super) fn fault(&self, role: Role) -> Option<&str> {
+        match self {
+            Self::Deployed { wanted: Err(fault), .. } if fault.role == role => Some(&fault.message),
+            _ => None,
+        }
+    }
+
     /// How one of them is.
     pub fn availability(&self, role: Role) -> Availability {
         match self {
-            Self::Deployed { wanted: Err(fault), .. } if fault.role == role => {
-                Availability::Failing(fault.message.clone())
-            }
             Self::Deployed { existing, .. } => deployed(role, existing),
             Self::Inline { syncer, proxier, .. } => match if role == Role::Syncer { syncer } else { proxier }
             {
@@ -153,6 +165,7 @@ impl Hosting<'_> {
 #[serde(rename_all = "camelCase", default)]
 struct DeploymentStatus {
     observed_generation: i64,
+    available_replicas: i64,
     conditions: Vec<DeploymentCondition>,
 }
 
@@ -188,7 +201,10 @@ fn deployment(role: Role, child: &Existing) -> Availability {
     let status: DeploymentStatus = child.object.field("status").ok().flatten().unwrap_or_default();
     let condition = |name: &str| status.conditions.iter().find(|condition| condition.name == name);
     let place = format!("Deployment {}/{}", meta.namespace, meta.name);
-    if condition("Available").is_some_and(|available| available.status == "True") {
+    // One that is scaled to nothing is available, too.
+    if condition("Available").is_some_and(|available| available.status == "True")
+        && status.available_replicas > 0
+    {
         return Availability::Available;
     }
     if status.observed_generation < meta.generation {

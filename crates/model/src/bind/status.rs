@@ -71,7 +71,11 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
     };
     let (connected, worker_uid) = match (finding, &trouble) {
         (_, Some(Trouble { reason, message, .. })) => {
-            (said(ConditionType::Connected, false, *reason, message), bound.clone())
+            // Who repairs a kubeconfig wants to know what it costs meanwhile.
+            let replaced =
+                matches!(reason, Reason::ValidationFailed | Reason::WorkerChanged) && bound.is_some();
+            let kept = if replaced { "; what runs keeps its last good connection" } else { "" };
+            (said(ConditionType::Connected, false, *reason, format!("{message}{kept}")), bound.clone())
         }
         (Finding::Good(worker), None) => {
             let message = format!("the worker cluster answers, and {} may do what is needed", worker.user);
@@ -108,6 +112,12 @@ fn obstacle(
     if *situation.finding == Finding::NotYet && !running {
         let message = "the worker cluster is being looked at".to_owned();
         return Some(Obstacle { phase: BindingPhase::Pending, reason: Reason::Initializing, message });
+    }
+    for role in Role::ALL {
+        if let (Some(fault), true) = (situation.fault(role), running) {
+            let reason = worker_reason(role, &Availability::Failing(String::new()));
+            return Some(Obstacle { phase: BindingPhase::Failed, reason, message: fault.to_owned() });
+        }
     }
     workers.iter().find_map(|(role, availability)| {
         let (phase, message) = match availability {

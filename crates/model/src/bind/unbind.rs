@@ -12,7 +12,7 @@ use kubeocean_api::keys::labels::BINDING_UID;
 use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use serde_json::json;
 
-use super::children::Haste;
+use super::children::{FOREGROUND, Haste};
 use super::{Decision, Situation, Telling, may_run, set_finalizers, status, telling};
 use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
 use crate::key::{Key, Virtual};
@@ -62,13 +62,9 @@ impl Leftover {
     }
 }
 
-fn is_forced<'a>(situation: &Situation<'a>) -> Option<&'a str> {
-    situation.object.meta.annotations.get(FORCE_UNBIND).filter(|reason| !reason.trim().is_empty())
-}
-
 /// Whether the workers are to go now.
 pub(super) fn takes_down(situation: &Situation<'_>) -> bool {
-    !situation.object.has_finalizer(CLUSTER_BINDING_SYNCER) || is_forced(situation).is_some()
+    !situation.object.has_finalizer(CLUSTER_BINDING_SYNCER) || situation.object.forced().is_some()
 }
 
 /// What should be written for a binding that is being deleted.
@@ -77,7 +73,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     if !object.has_finalizer(CLUSTER_BINDING_MANAGER) {
         return Decision::default();
     }
-    let forced = is_forced(situation);
+    let forced = object.forced();
     if !takes_down(situation) {
         let message = format!(
             "the syncer is giving the worker cluster back; if that cluster is gone for good: kubectl annotate \
@@ -90,13 +86,16 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     if !situation.hosting.is_gone() {
         let haste = if forced.is_some() { Haste::Forced } else { Haste::Orderly };
         let actions = situation.hosting.take_down(haste);
-        return leaving(situation, actions, "the syncer and the proxier are being removed", false);
+        let left = named(situation.hosting.existing().iter().map(|one| (&one.kind, &one.object.meta)));
+        let message = format!("the syncer and the proxier are being removed{left}");
+        return leaving(situation, actions, &message, false);
     }
     if !situation.leftovers.is_empty() {
         let why = "its binding goes";
         let actions = situation.leftovers.iter().flat_map(|leftover| leftover.remove(why)).collect();
-        let message = "what the syncer made in this cluster is being removed";
-        return leaving(situation, actions, message, false);
+        let left = named(situation.leftovers.iter().map(|one| (&one.kind, &one.meta)));
+        let message = format!("what the syncer made in this cluster is being removed{left}");
+        return leaving(situation, actions, &message, false);
     }
     let (farewell, events) = match forced {
         Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => (None, vec![unbound(situation)]),
@@ -114,6 +113,20 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     let rest: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).filter(|one| !ours(one)).collect();
     let actions = vec![set_finalizers(object, &rest, "nothing of it is left")];
     Decision { farewell, actions, events, ..Decision::default() }
+}
+
+/// Those that do not go by themselves, with whom they wait for: an object that is being deleted and has finalizers.
+fn named<'a>(left: impl Iterator<Item = (&'a Kind, &'a Meta)>) -> String {
+    let waits = |(_, meta): &(&Kind, &Meta)| meta.is_deleting() && !meta.finalizers.is_empty();
+    let words = left.filter(waits).take(3).map(|(kind, meta)| {
+        let whom = |one: &Box<str>| {
+            if **one == *FOREGROUND { "its pods to end".to_owned() } else { one.to_string() }
+        };
+        let finalizers: Vec<String> = meta.finalizers.iter().map(whom).collect();
+        format!("{} {} waits for {}", kind.kind, meta.name, finalizers.join(", "))
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
 }
 
 /// One step on the way out, with what an API server does not let us do.

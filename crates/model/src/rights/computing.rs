@@ -97,7 +97,6 @@ const MANAGER: &[Right] = &[
         TELL,
         "tell what happens to bindings: Events about objects without a namespace are there",
     ),
-    Right::new(InstallNamespace, CORE, "events", TELL, "tell what happens to what it made"),
     Right::new(Cluster, CORE, "namespaces", &["get"], "know the computing cluster by the uid of this one")
         .named(&[KUBE_SYSTEM]),
     // What it makes for each binding.
@@ -138,7 +137,13 @@ const MANAGER: &[Right] = &[
         READ,
         "check that a certificate is asked for by the pod it is for",
     ),
-    Right::new(InstallNamespace, COORDINATION, "leases", KEEP, "hold the lead, and let syncers hold theirs"),
+    Right::new(
+        InstallNamespace,
+        COORDINATION,
+        "leases",
+        &["get", "create", "patch"],
+        "hold the lead, and let syncers hold theirs",
+    ),
     // What bindings that are gone left behind.
     Right::new(
         Cluster,

@@ -99,7 +99,7 @@ fn deployment(role: Role, condition: &Value) -> Existing {
             "ownerReferences": [{"uid": "b-1", "kind": "ClusterBinding"}],
         },
         "spec": {"replicas": 2, "paused": false, "selector": {"matchLabels": {"app": role.as_str()}}},
-        "status": {"observedGeneration": 1, "conditions": [condition]},
+        "status": {"observedGeneration": 1, "availableReplicas": 2, "conditions": [condition]},
     });
     Existing { kind: kinds::DEPLOYMENT, object: Object::from_value(object).unwrap() }
 }
@@ -269,7 +269,7 @@ fn cases() -> Vec<Case> {
                 "labels": stamp(Role::Proxier), "annotations": {annotations::TEMPLATE_HASH: "0123"},
                 "ownerReferences": [{"uid": "b-1", "kind": "ClusterBinding"}],
             });
-            object["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+            object["status"] = json!({"availableReplicas": 5, "conditions": [{"type": "Available", "status": "True"}]});
             case.existing[0].object = Object::from_value(object).unwrap();
         }),
         case("an object that the template no longer has").with(|case| {
