@@ -32,7 +32,7 @@ use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::rights::{WorkerWishes, in_worker};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::world::{Queues, World};
@@ -67,7 +67,8 @@ const QUESTIONS: usize = 2;
 /// that is known of them.
 const WHOLE_LOOKS: usize = 12;
 
-/// Who waited so long for one of those places is asked all the same: slow worker clusters must not keep others waiting.
+/// Who has not answered after so long leaves its place to another one, and is waited for without one: slow worker clusters must
+/// not keep others waiting. (Those who wait are not let in without a place: they are many, and would come all at once.)
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a kubeconfig leads.
@@ -298,17 +299,20 @@ impl Prober {
 
     /// Everything, in its turn and within its time.
     async fn ask_in_time(&self, cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
-        let _place = self.place().await;
-        let asked = tokio::time::timeout(CONNECT_WITHIN, ask_all(cluster, server, binding)).await;
+        let place = self.whole_looks.acquire().await;
+        let asking = tokio::time::timeout(CONNECT_WITHIN, ask_all(cluster, server, binding));
+        let mut asking = std::pin::pin!(asking);
+        let asked = match tokio::time::timeout(PATIENCE, &mut asking).await {
+            Ok(asked) => asked,
+            Err(_) => {
+                drop(place);
+                asking.await
+            }
+        };
         asked.unwrap_or_else(|_| Finding::Unreachable {
             server: server.to_owned(),
             cause: format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
         })
-    }
-
-    /// A place among those that are asked for everything, if one becomes free in time.
-    async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::time::timeout(PATIENCE, Arc::clone(&self.whole_looks).acquire_owned()).await.ok()?.ok()
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {

@@ -159,10 +159,8 @@ async fn at_rest<const N: usize>(place: &Place, names: [&str; N]) {
         let belongings = belongings(place, &bindings).await?;
         let all: BTreeSet<&Vec<String>> = belongings.values().collect();
         let deployments = |of: &&Vec<String>| of.iter().filter(|one| one.contains("/deployments ")).count();
-        match all.iter().all(|of| deployments(of) == 2) && all.len() <= 1 {
-            true => Ok(()),
-            false => Err(format!("{belongings:#?}")),
-        }
+        let alike = all.iter().all(|of| deployments(of) == 2) && all.len() <= 1;
+        if alike { Ok(()) } else { Err(format!("{belongings:#?}")) }
     })
     .await;
 }

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use kubeocean_api::keys::names::INSTALL_NAMESPACE;
 
 use super::place::{Place, apply, namespace};
+use crate::access::until;
 
 /// The budget is for two hundred: `KUBEOCEAN_BINDINGS=200`.
 const USUALLY: usize = 40;
@@ -29,6 +30,7 @@ async fn many_bindings_at_once_become_ready_in_little_memory() {
     });
     prepared.await;
     let manager = place.manager("manager-a", &["--leader-elect"]);
+    until("it leads", async || if manager.leads() { Ok(()) } else { Err(manager.said()) }).await;
     let idle = manager.memory("VmRSS");
 
     let began = Instant::now();
@@ -47,6 +49,14 @@ async fn many_bindings_at_once_become_ready_in_little_memory() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     };
     let took = began.elapsed();
+    // And they are looked at once more, each.
+    let looks = || manager.metric("kubeocean_requests_total", "cluster=\"workers\"");
+    let (before, more) = (looks(), f64::from(u32::try_from(names.len()).unwrap()));
+    until("all are looked at again", async || match looks() - before {
+        looked if looked >= more => Ok(()),
+        looked => Err(format!("{looked} looks")),
+    })
+    .await;
     let (rss, most) = (manager.memory("VmRSS"), manager.memory("VmHWM"));
     println!(
         "{} bindings: written in {written:.1?}, all Ready after {took:.1?}; resident {rss} kB, at most {most} kB, {idle} kB \
