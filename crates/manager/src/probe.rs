@@ -302,12 +302,11 @@ impl Prober {
         let place = self.whole_looks.acquire().await;
         let asking = tokio::time::timeout(CONNECT_WITHIN, ask_all(cluster, server, binding));
         let mut asking = std::pin::pin!(asking);
-        let asked = match tokio::time::timeout(PATIENCE, &mut asking).await {
-            Ok(asked) => asked,
-            Err(_) => {
-                drop(place);
-                asking.await
-            }
+        let asked = if let Ok(asked) = tokio::time::timeout(PATIENCE, &mut asking).await {
+            asked
+        } else {
+            drop(place);
+            asking.await
         };
         asked.unwrap_or_else(|_| Finding::Unreachable {
             server: server.to_owned(),

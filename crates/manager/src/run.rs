@@ -242,40 +242,21 @@ pub async fn run(
     })?;
     tell_readiness(&admin, &manager);
     admin.ready.forget(COMPUTING_CLUSTER);
-    let Background { watching, reporter } = background;
     let manager = Arc::new(manager);
 
-    let mut supervisor = Supervisor::new(&admin.health).leadership(leadership.changes()).always(
-        "admin",
-        move |stop| async move {
-            let told = async {
-                stop.cancelled().await;
-                stop_serving.cancel();
-                std::future::pending().await
-            };
-            tokio::select! { () = serving => {}, () = told => {} }
-        },
-    );
+    let serving = async move |stop: CancellationToken| {
+        let told = async {
+            stop.cancelled().await;
+            stop_serving.cancel();
+        };
+        tokio::join!(serving, told);
+    };
+    let supervisor = Supervisor::new(&admin.health).leadership(leadership.changes());
+    let mut supervisor = supervisor.always("admin", serving);
     if let Some(elector) = elector {
         supervisor = supervisor.always("election", move |stop| elector.run(stop));
     }
-    for (name, watching) in watching {
-        supervisor = supervisor.always(&name, move |stop| async move {
-            stop.run_until_cancelled_owned(watching).await;
-        });
-    }
-    supervisor = supervisor.always("events", move |stop| reporter.run_until(stop));
-    let (on_templates, queue) = (Arc::clone(&manager), manager.queues.bindings.clone());
-    supervisor = supervisor.always("templates", move |stop| async move {
-        while stop.run_until_cancelled(tokio::time::sleep(READ_TEMPLATES_EVERY)).await.is_some() {
-            if read_templates() {
-                tracing::info!("the templates have changed");
-                for (key, _) in on_templates.world.bindings.all() {
-                    queue.reset(key);
-                }
-            }
-        }
-    });
+    let supervisor = in_background(supervisor, background, &manager, read_templates);
     let supervisor = leading(supervisor, &manager).after("traces", move || telemetry.shutdown());
     let ended = supervisor.until_signal_of(signals).await;
     if let Err(error) = &ended {
@@ -367,6 +348,35 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
         }
         sizes.into()
     });
+}
+
+/// What runs whether this process leads or not.
+fn in_background(
+    mut supervisor: Supervisor,
+    background: Background,
+    manager: &Arc<Manager>,
+    read_templates: impl Fn() -> bool + Send + Sync + 'static,
+) -> Supervisor {
+    let Background { watching, reporter } = background;
+    for (name, watching) in watching {
+        supervisor = supervisor.always(&name, move |stop| async move {
+            stop.run_until_cancelled_owned(watching).await;
+        });
+    }
+    let manager = Arc::clone(manager);
+    supervisor.always("events", move |stop| reporter.run_until(stop)).always(
+        "templates",
+        move |stop| async move {
+            while stop.run_until_cancelled(tokio::time::sleep(READ_TEMPLATES_EVERY)).await.is_some() {
+                if read_templates() {
+                    tracing::info!("the templates have changed");
+                    for (key, _) in manager.world.bindings.all() {
+                        manager.queues.bindings.reset(key);
+                    }
+                }
+            }
+        },
+    )
 }
 
 /// What runs while this process leads.

@@ -276,7 +276,8 @@ impl Supervisor {
     pub async fn until_signal_of(self, mut signals: Signals) -> Result<(), SupervisorError> {
         let (first, asked) = tokio::sync::oneshot::channel::<()>();
         let signals = async move {
-            tracing::info!(signal = signals.next().await, "stopping");
+            let name = signals.next().await;
+            tracing::info!(signal = name, "stopping");
             let _ = first.send(());
             signals.next().await;
         };

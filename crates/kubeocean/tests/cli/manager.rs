@@ -74,8 +74,8 @@ impl Manager {
 
     /// Whether its own words say that it leads.
     pub(crate) fn leads(&self) -> bool {
-        let changes = self.lines().into_iter().filter(|line| line["message"] == "leadership changed");
-        changes.last().is_some_and(|line| line["leads"] == true)
+        let mut changes = self.lines().into_iter().filter(|line| line["message"] == "leadership changed");
+        changes.next_back().is_some_and(|line| line["leads"] == true)
     }
 
     /// What it answers to who asks it over HTTP.

@@ -107,7 +107,7 @@ async fn act(place: &Place, step: &str, number: usize) {
             }
         }
         "edit" => {
-            let more = json!({"disableNodeDefaultTaint": number % 2 == 0, "serviceNamespaces": [format!("n{number}")]});
+            let more = json!({"disableNodeDefaultTaint": number.is_multiple_of(2), "serviceNamespaces": [format!("n{number}")]});
             for (name, _) in NAMES {
                 let size = json!({SIZE_CLASS: if number % 10 < 5 { "large" } else { "small" }});
                 place.bind_with(name, name, WORKER_NAMESPACE, &more, &size).await;
@@ -187,7 +187,7 @@ async fn a_manager_that_is_killed_twenty_times_leaves_nothing_half_done() {
         drop(manager);
         println!("kill {kill}: {moment:?} after {step}, after {wrote} writes");
         manager = place.manager(&format!("manager-{kill}"), SHORT_HOLD);
-        if kill % STORY.len() == 0 {
+        if kill.is_multiple_of(STORY.len()) {
             at_rest(&place, ["one"]).await;
         }
     }

@@ -113,9 +113,9 @@ fn writers(place: &Place) -> Vec<String> {
         })
         .collect();
     writes.sort();
-    let mut writers: Vec<String> = writes.into_iter().map(|(_, writer)| writer).collect();
-    writers.dedup();
-    writers
+    let mut in_turn: Vec<String> = writes.into_iter().map(|(_, writer)| writer).collect();
+    in_turn.dedup();
+    in_turn
 }
 
 fn status(manager: &Manager) -> f64 {

@@ -169,7 +169,7 @@ async fn each_verb_that_a_lender_does_not_give_is_named_and_given_later_it_is_go
     assert!(missed > 55, "{missed}");
 
     let given = futures::stream::iter(&all).for_each_concurrent(AT_A_TIME, async |taken: &Taken| {
-        apply_all(&lender, &manifest(&taken.name)).await
+        apply_all(&lender, &manifest(&taken.name)).await;
     });
     given.await;
     let began = Instant::now();
