@@ -61,7 +61,7 @@ impl Place {
 
     fn start_manager(&self) -> Manager {
         let kubeconfig = self.directory.join("kubeconfig/computing.yaml");
-        let manager = Manager::start(&self.directory, &kubeconfig, "manager", &["--leader-elect"]);
+        let manager = Manager::start(&self.directory, &kubeconfig, "kubeocean-manager", &["--leader-elect"]);
         let lease = "lease/kubeocean-manager-leader";
         self.kubectl(
             "computing",
