@@ -30,7 +30,7 @@ use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::rights::{WorkerWishes, in_worker};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::manager::PROBE_RETRY;
@@ -69,7 +69,8 @@ const QUESTIONS: usize = 2;
 /// that is known of them.
 const WHOLE_LOOKS: usize = 12;
 
-/// Who waited so long for one of those places is asked all the same: slow worker clusters must not keep others waiting.
+/// Who has not answered after so long leaves its place to another one, and is waited for without one: slow worker clusters must
+/// not keep others waiting. (Those who wait are not let in without a place: they are many, and would come all at once.)
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a kubeconfig leads.
@@ -318,17 +319,18 @@ impl Prober {
         binding: &Binding,
         urgent: bool,
     ) -> Finding {
-        let _place = if urgent { None } else { self.place().await };
-        let asked = async {
+        let place = if urgent { None } else { self.whole_looks.acquire().await.ok() };
+        let mut asking = std::pin::pin!(async {
             let uid = in_time(CONNECT_WITHIN, server, identity(cluster, server, binding)).await?;
             in_time(ANSWER_WITHIN, server, ask_all(cluster, server, binding, uid)).await
+        });
+        let asked = if let Ok(asked) = tokio::time::timeout(PATIENCE, &mut asking).await {
+            asked
+        } else {
+            drop(place);
+            asking.await
         };
-        asked.await.unwrap_or_else(|finding| finding)
-    }
-
-    /// A place among those that are asked for everything, if one becomes free in time.
-    async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        tokio::time::timeout(PATIENCE, Arc::clone(&self.whole_looks).acquire_owned()).await.ok()?.ok()
+        asked.unwrap_or_else(|finding| finding)
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {

@@ -16,12 +16,14 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::leader::{Election, ElectionError, Elector, Leadership};
 use kubeocean_cluster::metrics::{Metrics, MetricsError};
 use kubeocean_cluster::process;
-use kubeocean_cluster::shutdown::{Supervisor, SupervisorError};
+use kubeocean_cluster::shutdown::{Signals, Supervisor, SupervisorError};
 use kubeocean_cluster::telemetry::{Environment, Telemetry, TelemetryError};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role, TemplateFault};
 use kubeocean_model::key::{Key, Virtual};
-use parking_lot::RwLock;
+use kubeocean_model::object::Object;
+use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
 
 use crate::args::{ElectionArgs, ManagerArgs, WorkerMode};
 use crate::bindings::CurrentTemplates;
@@ -38,6 +40,16 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// What is ready to be worked on is, in milliseconds on a good day.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
+/// A computing cluster that does not answer is asked again so soon, and at last so seldom: an API server that restarts is
+/// back within seconds, and somebody waits for it.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// The container of the manager in its own pod, as `config/manager` has it.
+const CONTAINER: &str = "manager";
+
+/// The name of the check in `/readyz` that says so, as long as nothing else can be said.
+const COMPUTING_CLUSTER: &str = "computing cluster";
 
 /// Why the manager does not run.
 #[derive(Debug, thiserror::Error)]
@@ -94,9 +106,70 @@ pub fn follow_templates(
 
 /// The uid that stands for the computing cluster.
 pub async fn virtual_cluster_uid(virt: &Cluster<Virtual>) -> Result<String, ManagerError> {
-    let key = Key::cluster_scoped(KUBE_SYSTEM);
-    let found = virt.get(&kinds::NAMESPACE, &key).await.map_err(ManagerError::WhoIsIt)?;
-    found.map(|namespace| namespace.meta.uid.to_string()).ok_or(ManagerError::Nameless)
+    uid_of(kube_system(virt).await.map_err(ManagerError::WhoIsIt)?)
+}
+
+async fn kube_system(virt: &Cluster<Virtual>) -> Result<Option<Object>, CallError> {
+    virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(KUBE_SYSTEM)).await
+}
+
+fn uid_of(kube_system: Option<Object>) -> Result<String, ManagerError> {
+    kube_system.map(|namespace| namespace.meta.uid.to_string()).ok_or(ManagerError::Nameless)
+}
+
+/// What has to be known of the computing cluster before anything can begin.
+struct Introduction<'a> {
+    admin: &'a Admin,
+    server: &'a str,
+    virt: &'a Cluster<Virtual>,
+}
+
+impl Introduction<'_> {
+    /// The uid that stands for it, and the image of syncers and proxiers.
+    async fn all(
+        &self,
+        image: Option<String>,
+        namespace: &str,
+        environment: &Environment,
+    ) -> Result<(String, String), ManagerError> {
+        let found = self.patiently(async || kube_system(self.virt).await).await;
+        let uid = uid_of(found.map_err(ManagerError::WhoIsIt)?)?;
+        let own = self.patiently(async || match &image {
+            Some(image) => Ok(image.clone()),
+            None => own_image(self.virt, namespace, environment).await,
+        });
+        Ok((uid, own.await.map_err(ManagerError::WhoIsIt)?))
+    }
+
+    /// Asks until there is an answer. A manager that ended instead would be started again, later and later. A server that is
+    /// just starting may also refuse whom it will know in a moment.
+    async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, CallError>) -> Result<T, CallError> {
+        let Self { admin, server, .. } = self;
+        let trouble = Arc::new(Mutex::new("not asked yet".to_owned()));
+        let shown = Arc::clone(&trouble);
+        admin.ready.check(COMPUTING_CLUSTER, move || Err(shown.lock().clone()));
+        let mut delay = ASK_AGAIN.0;
+        loop {
+            let error = match ask().await {
+                // What cannot be read today cannot be read tomorrow.
+                Err(error) if !matches!(error, CallError::Malformed { .. }) => error,
+                answer => return answer,
+            };
+            let said = format!("{server}: {error}");
+            // Once for each trouble: whoever looks at the log later finds it at the end.
+            if *trouble.lock() != said {
+                tracing::warn!(
+                    server,
+                    %error,
+                    "the computing cluster does not answer as it should: waiting for it; if it does not come, check \
+                     --kubeconfig, the network and the manager's rights"
+                );
+                *trouble.lock() = said;
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(ASK_AGAIN.1);
+        }
+    }
 }
 
 /// Runs a manager until it is told to stop by a signal.
@@ -125,6 +198,9 @@ pub async fn run(
     process::export(&metrics)?;
     let admin = Admin::new(metrics.clone(), telemetry.log());
     let server = admin.bind(&addresses).await?;
+    let (metrics_at, probes_at) = (server.metrics_address(), server.probe_address());
+    // None that comes while the computing cluster is waited for is missed.
+    let mut signals = Signals::listen()?;
     let clock = Clock::system();
     if !matches!(webhook_bind_address.as_str(), "" | "0") {
         tracing::warn!(
@@ -137,17 +213,32 @@ pub async fn run(
     let mut settings = Settings::new("virtual", MANAGER, &metrics);
     settings.calls_at_a_time = usize::try_from(kube_client_burst).unwrap_or(usize::MAX).max(1);
     settings.calls_per_second = (kube_client_qps > 0.0).then_some(kube_client_qps);
-    tracing::info!(server = credentials.server(), namespace, mode = ?worker_mode, "starting");
+    let address = credentials.server();
+    tracing::info!(
+        server = address,
+        namespace,
+        mode = ?worker_mode,
+        metrics = metrics_at.map(tracing::field::display),
+        probes = probes_at.map(tracing::field::display),
+        "starting"
+    );
     let virt = Cluster::<Virtual>::connect(credentials, settings)?;
-    let installation = Installation {
-        namespace: namespace.clone(),
-        virtual_cluster_uid: virtual_cluster_uid(&virt).await?,
-        image: match worker_image {
-            Some(image) => image,
-            None => own_image(&virt, &namespace, &environment).await,
-        },
-        cluster_domain,
+    let stop_serving = CancellationToken::new();
+    // It answers from now on, also while the computing cluster does not.
+    let mut serving = Box::pin(server.serve(stop_serving.clone()));
+    let ask = Introduction { admin: &admin, server: &address, virt: &virt };
+    let (virtual_cluster_uid, image) = tokio::select! {
+        known = ask.all(worker_image, &namespace, &environment) => known?,
+        // It does not end before it is told to.
+        () = &mut serving => return Ok(()),
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            telemetry.shutdown().await;
+            return Ok(());
+        }
     };
+    let installation =
+        Installation { namespace: namespace.clone(), virtual_cluster_uid, image, cluster_domain };
     let (elector, leadership) = elect(&election, &namespace, &environment, &virt, &clock)?;
     let (templates, read_templates) = follow_templates(syncer_template_dir, proxier_template_dir);
     let workers = match worker_mode {
@@ -165,54 +256,53 @@ pub async fn run(
         seed: None,
     })?;
     tell_readiness(&admin, &manager);
-    let Background { watching, reporter } = background;
+    admin.ready.forget(COMPUTING_CLUSTER);
     let manager = Arc::new(manager);
 
-    let mut supervisor = Supervisor::new(&admin.health)
-        .leadership(leadership.changes())
-        .always("admin", move |stop| server.serve(stop));
+    let serving = async move |stop: CancellationToken| {
+        let told = async {
+            stop.cancelled().await;
+            stop_serving.cancel();
+        };
+        tokio::join!(serving, told);
+    };
+    let supervisor = Supervisor::new(&admin.health).leadership(leadership.changes());
+    let mut supervisor = supervisor.always("admin", serving);
     if let Some(elector) = elector {
         supervisor = supervisor.always("election", move |stop| elector.run(stop));
     }
-    for (name, watching) in watching {
-        supervisor = supervisor.always(&name, move |stop| async move {
-            stop.run_until_cancelled_owned(watching).await;
-        });
-    }
-    supervisor = supervisor.always("events", move |stop| reporter.run_until(stop));
-    let (on_templates, queue) = (Arc::clone(&manager), manager.queues.bindings.clone());
-    supervisor = supervisor.always("templates", move |stop| async move {
-        while stop.run_until_cancelled(tokio::time::sleep(READ_TEMPLATES_EVERY)).await.is_some() {
-            if read_templates() {
-                tracing::info!("the templates have changed");
-                for (key, _) in on_templates.world.bindings.all() {
-                    queue.reset(key);
-                }
-            }
-        }
-    });
-    let ended =
-        leading(supervisor, &manager).after("traces", move || telemetry.shutdown()).until_signal().await;
+    let supervisor = in_background(supervisor, background, &manager, read_templates);
+    let supervisor = leading(supervisor, &manager).after("traces", move || telemetry.shutdown());
+    let ended = supervisor.until_signal_of(signals).await;
     if let Err(error) = &ended {
         tracing::error!(error = error as &dyn Error, "stopped");
     }
     Ok(ended?)
 }
 
-/// The image that this process runs in, where it runs in a pod.
-async fn own_image(virt: &Cluster<Virtual>, namespace: &str, environment: &Environment) -> String {
+/// The image that this process runs in, where it runs in a pod. An answer that does not come is not taken for another one: all
+/// syncers and proxiers would be started anew with an image that may not exist.
+async fn own_image(
+    virt: &Cluster<Virtual>,
+    namespace: &str,
+    environment: &Environment,
+) -> Result<String, CallError> {
     let usual = concat!("kubeocean:", env!("CARGO_PKG_VERSION")).to_owned();
-    let Some(pod) = environment.get("POD_NAME") else { return usual };
+    let Some(pod) = environment.get("POD_NAME") else { return Ok(usual) };
     let spec = match virt.get(&kinds::POD, &Key::new(namespace, pod)).await {
         Ok(Some(pod)) => pod.field::<serde_json::Value>("spec").ok().flatten(),
         Ok(None) => None,
-        Err(error) => {
-            tracing::warn!(%error, image = usual, "the manager's own pod cannot be read; its image is not known");
+        Err(CallError::Refused(status)) if status.code == 403 => {
+            tracing::warn!(error = %status, image = usual, "the manager's own pod may not be read; its image is not known");
             None
         }
+        Err(error) => return Err(error),
     };
-    let image = spec.as_ref().and_then(|spec| spec["containers"][0]["image"].as_str());
-    image.map_or(usual, str::to_owned)
+    let containers = spec.as_ref().and_then(|spec| spec["containers"].as_array());
+    let containers = containers.map(Vec::as_slice).unwrap_or_default();
+    // Someone's sidecar may stand first.
+    let own = containers.iter().find(|one| one["name"] == CONTAINER).or(containers.first());
+    Ok(own.and_then(|own| own["image"].as_str()).map_or(usual, str::to_owned))
 }
 
 /// The elector, if there is an election, and who leads.
@@ -296,6 +386,35 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
         }
         sizes.into()
     });
+}
+
+/// What runs whether this process leads or not.
+fn in_background(
+    mut supervisor: Supervisor,
+    background: Background,
+    manager: &Arc<Manager>,
+    read_templates: impl Fn() -> bool + Send + Sync + 'static,
+) -> Supervisor {
+    let Background { watching, reporter } = background;
+    for (name, watching) in watching {
+        supervisor = supervisor.always(&name, move |stop| async move {
+            stop.run_until_cancelled_owned(watching).await;
+        });
+    }
+    let manager = Arc::clone(manager);
+    supervisor.always("events", move |stop| reporter.run_until(stop)).always(
+        "templates",
+        move |stop| async move {
+            while stop.run_until_cancelled(tokio::time::sleep(READ_TEMPLATES_EVERY)).await.is_some() {
+                if read_templates() {
+                    tracing::info!("the templates have changed");
+                    for (key, _) in manager.world.bindings.all() {
+                        manager.queues.bindings.reset(key);
+                    }
+                }
+            }
+        },
+    )
 }
 
 /// What runs while this process leads.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -118,6 +118,26 @@ impl Ending for () {
 impl<E: Into<BoxError>> Ending for Result<(), E> {
     fn into_result(self) -> Result<(), BoxError> {
         self.map_err(Into::into)
+    }
+}
+
+/// SIGTERM and SIGINT. None that comes after [`Signals::listen`] is missed, whether someone waits for it or not.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on they no longer end the process by themselves.
+    pub fn listen() -> Result<Self, SupervisorError> {
+        let listen = |kind| signal(kind).map_err(SupervisorError::Signals);
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one, and tells its name.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! { _ = self.terminate.recv() => "SIGTERM", _ = self.interrupt.recv() => "SIGINT" }
     }
 }
 
@@ -249,14 +269,17 @@ impl Supervisor {
 
     /// Runs until SIGTERM or SIGINT. A second one ends everything at once.
     pub async fn until_signal(self) -> Result<(), SupervisorError> {
-        let mut terminate = signal(SignalKind::terminate()).map_err(SupervisorError::Signals)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(SupervisorError::Signals)?;
+        self.until_signal_of(Signals::listen()?).await
+    }
+
+    /// As [`Self::until_signal`], for who listened before there were loops.
+    pub async fn until_signal_of(self, mut signals: Signals) -> Result<(), SupervisorError> {
         let (first, asked) = tokio::sync::oneshot::channel::<()>();
         let signals = async move {
-            let name = tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+            let name = signals.next().await;
             tracing::info!(signal = name, "stopping");
             let _ = first.send(());
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            signals.next().await;
         };
         self.run(async move { drop(asked.await) }, signals).await
     }

@@ -11,6 +11,7 @@ use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
 use kubeocean_api::keys::labels::{MANAGED_BY, MANAGED_BY_VALUE};
 use kubeocean_sandbox::{Sandbox, Spec};
 
+use crate::manager::Manager;
 use crate::support::{Answer, answer, kubeocean, succeed};
 
 /// What all tests use. It ends with the process.
@@ -35,9 +36,8 @@ impl Place {
                 kubectl: PathBuf::from(kubectl.as_std().get_program()),
             };
             place.install();
-            let mut manager = place.start_manager();
+            let _manager = place.start_manager();
             tell.send(place).unwrap();
-            let _ = manager.wait();
             loop {
                 std::thread::park();
             }
@@ -59,23 +59,15 @@ impl Place {
         }
     }
 
-    fn start_manager(&self) -> std::process::Child {
-        let log = std::fs::File::create(self.directory.join("manager.log")).unwrap();
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), "manager", "--leader-elect"])
-            .args(["--metrics-bind-address=0", "--health-probe-bind-address=0", "--kubeconfig"])
-            .arg(self.directory.join("kubeconfig/computing.yaml"))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        let child = command.spawn().unwrap();
+    fn start_manager(&self) -> Manager {
+        let kubeconfig = self.directory.join("kubeconfig/computing.yaml");
+        let manager = Manager::start(&self.directory, &kubeconfig, "kubeocean-manager", &["--leader-elect"]);
         let lease = "lease/kubeocean-manager-leader";
         self.kubectl(
             "computing",
             &["-n", "kubeocean-system", "wait", "--for=create", "--timeout=60s", lease],
         );
-        child
+        manager
     }
 
     /// `kubeocean`, with the contexts of all clusters.

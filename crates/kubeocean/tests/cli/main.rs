@@ -18,5 +18,7 @@ mod lab;
 mod lending;
 mod licences;
 mod lifecycle;
+mod manager;
+mod managing;
 mod support;
 mod surface;

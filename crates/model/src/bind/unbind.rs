@@ -119,11 +119,10 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
 fn named<'a>(left: impl Iterator<Item = (&'a Kind, &'a Meta)>) -> String {
     let waits = |(_, meta): &(&Kind, &Meta)| meta.is_deleting() && !meta.finalizers.is_empty();
     let words = left.filter(waits).take(3).map(|(kind, meta)| {
-        let whom = |one: &Box<str>| {
-            if **one == *FOREGROUND { "its pods to end".to_owned() } else { one.to_string() }
-        };
-        let finalizers: Vec<String> = meta.finalizers.iter().map(whom).collect();
-        format!("{} {} waits for {}", kind.kind, meta.name, finalizers.join(", "))
+        let whom =
+            meta.finalizers.iter().map(|one| if **one == *FOREGROUND { "its pods to end" } else { &**one });
+        let whom: Vec<&str> = whom.collect();
+        format!("{} {} waits for {}", kind.kind, meta.name, whom.join(", "))
     });
     let words: Vec<String> = words.collect();
     if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }

@@ -1,0 +1,11 @@
+//! A manager as it is deployed, in front of real control planes, and everything that may happen to it.
+//!
+//! Syncers and proxiers run on simulated nodes. Each test has a sandbox of its own: they kill managers and API servers.
+
+mod faults;
+mod leading;
+mod many;
+mod place;
+mod quiet;
+mod rights;
+mod rotating;

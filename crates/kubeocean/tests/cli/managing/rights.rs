@@ -1,0 +1,185 @@
+//! Rights that a lender does not give, and gives later.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use kube::Client;
+use kubeocean_model::rights::{Right, Scope, WorkerWishes, in_worker};
+use kubeocean_sandbox::Cluster;
+use serde_json::{Value, json};
+
+use super::place::{Place, apply, condition, text};
+use crate::access::until;
+use crate::support::{answer, kubeocean};
+
+/// Calls of the test itself at a time.
+const AT_A_TIME: usize = 16;
+
+/// One verb on one resource.
+struct Taken {
+    right: Right,
+    verb: &'static str,
+    /// Of the binding, its Secret, and the mount namespace.
+    name: String,
+}
+
+impl Taken {
+    fn is_cluster_wide(&self) -> bool {
+        self.right.scope == Scope::Cluster
+    }
+
+    /// As the condition has to say it. What the whole cluster allows is allowed in a namespace too.
+    fn missed(&self, rights: &[Right]) -> Vec<String> {
+        let Self { right, verb, name } = self;
+        if right.resource == "namespaces" {
+            // Asked for first of all, and not as a question: who may not read it hears so.
+            return vec![format!("{verb} namespaces {name}")];
+        }
+        let same = |other: &Right| {
+            (other.group, other.resource, other.names) == (right.group, right.resource, right.names)
+        };
+        let everywhere = rights
+            .iter()
+            .any(|other| other.scope == Scope::Cluster && same(other) && other.verbs.contains(verb));
+        if everywhere && !self.is_cluster_wide() {
+            return Vec::new();
+        }
+        let asked = right.questions(name).into_iter().filter(|question| question.verb == *verb);
+        asked.map(|question| question.to_string()).collect()
+    }
+}
+
+/// What `kubeocean worker-manifest` prints for a mount namespace.
+fn manifest(name: &str) -> Vec<Value> {
+    let identity = format!("{name}-id");
+    let args = ["worker-manifest", "--namespace", name, "--identity-namespace", &identity, "-o", "json"];
+    let printed = answer(kubeocean(args));
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    let list: Value = serde_json::from_str(&printed.out).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+/// The same roles without one verb on one resource.
+fn without(objects: &[Value], taken: &Taken) -> Vec<Value> {
+    let role = if taken.is_cluster_wide() { "ClusterRole" } else { "Role" };
+    let mut objects = objects.to_vec();
+    let mut found = 0;
+    for object in objects.iter_mut().filter(|object| object["kind"] == role) {
+        let mut rules = Vec::new();
+        for rule in object["rules"].as_array().unwrap() {
+            let names = if taken.right.names.is_empty() { Value::Null } else { json!(taken.right.names) };
+            let concerns = rule["apiGroups"] == json!([taken.right.group]) && rule["resourceNames"] == names;
+            for resource in rule["resources"].as_array().unwrap() {
+                let mut one = rule.clone();
+                one["resources"] = json!([resource]);
+                if concerns && resource == taken.right.resource {
+                    let verbs = one["verbs"].as_array_mut().unwrap();
+                    found += verbs.iter().filter(|verb| *verb == taken.verb).count();
+                    verbs.retain(|verb| verb != taken.verb);
+                    if verbs.is_empty() {
+                        continue;
+                    }
+                }
+                rules.push(one);
+            }
+        }
+        object["rules"] = rules.into();
+    }
+    assert_eq!(found, 1, "{} {} is given once", taken.verb, taken.right.resource);
+    objects
+}
+
+async fn apply_all(lender: &Client, objects: &[Value]) {
+    for object in objects {
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+        let within = object["metadata"]["namespace"].as_str();
+        let within = within.map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
+        let plural = match kind.as_str() {
+            "NetworkPolicy" => "networkpolicies".to_owned(),
+            "PriorityClass" => "priorityclasses".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        apply(lender, &format!("{root}{within}/{plural}"), object).await;
+    }
+}
+
+/// What `kubeocean worker-kubeconfig` prints.
+fn kubeconfig(worker: &Cluster, name: &str) -> String {
+    let (path, identity) = (worker.kubeconfig_path().to_str().unwrap(), format!("{name}-id"));
+    let args =
+        ["worker-kubeconfig", "--kubeconfig", path, "--namespace", name, "--identity-namespace", &identity];
+    let printed = answer(kubeocean(args));
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    printed.out
+}
+
+/// What the condition says is missing.
+fn missing(binding: &Value) -> Vec<String> {
+    let message = text(&condition(binding, "Connected")["message"]);
+    let Some((_, rest)) = message.split_once(" may not: ") else { return Vec::new() };
+    let (list, _) = rest.split_once("; the lender grants it with").unwrap();
+    list.split(", ").map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn each_verb_that_a_lender_does_not_give_is_named_and_given_later_it_is_good() {
+    let place = Place::new(1).await;
+    let worker = place.worker("worker-1");
+    let lender = worker.client().await.unwrap();
+    let rights = in_worker(&WorkerWishes { storage: false, policies: false });
+    let each = rights.iter().flat_map(|right| right.verbs.iter().map(|verb| (*right, *verb)));
+    let all: Vec<Taken> = each
+        .enumerate()
+        .map(|(number, (right, verb))| Taken { right, verb, name: format!("right-{number}") })
+        .collect();
+    let prepared = futures::stream::iter(&all).for_each_concurrent(AT_A_TIME, async |taken: &Taken| {
+        apply_all(&lender, &without(&manifest(&taken.name), taken)).await;
+        place.secret(&taken.name, &kubeconfig(worker, &taken.name)).await;
+    });
+    prepared.await;
+
+    let manager = place.manager("manager-a", &["--leader-elect"]);
+    for taken in &all {
+        place.bind(&taken.name, &taken.name, &taken.name).await;
+    }
+    let began = Instant::now();
+    let expected: BTreeMap<&str, Vec<String>> =
+        all.iter().map(|taken| (taken.name.as_str(), taken.missed(&rights))).collect();
+    until("each binding names what it misses, and nothing else", async || {
+        let bindings = place.bindings().await?;
+        for (name, expected) in &expected {
+            let binding = bindings.get(*name).ok_or("not there")?;
+            let (connected, said) = (condition(binding, "Connected"), missing(binding));
+            let reason = if expected.is_empty() { "ConnectivityPassed" } else { "PermissionDenied" };
+            if connected["reason"] != reason || said != *expected {
+                return Err(format!("{name} should miss {expected:?}: {connected:#}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+    let missed = expected.values().filter(|missed| !missed.is_empty()).count();
+    println!(
+        "{missed} of {} verbs are missed by name after {:.1?}; the others are given twice",
+        all.len(),
+        began.elapsed()
+    );
+    assert!(missed > 55, "{missed}");
+
+    let given = futures::stream::iter(&all).for_each_concurrent(AT_A_TIME, async |taken: &Taken| {
+        apply_all(&lender, &manifest(&taken.name)).await;
+    });
+    given.await;
+    let began = Instant::now();
+    until("all is well when everything is given", async || {
+        let bindings = place.bindings().await?;
+        let bad = bindings.iter().find(|(_, one)| condition(one, "Connected")["status"] != "True");
+        bad.map_or(Ok(()), |(name, binding)| Err(format!("{name}: {:#}", binding["status"])))
+    })
+    .await;
+    println!("all are connected {:.1?} after the last verb was given back", began.elapsed());
+    drop(manager);
+    place.stop().await;
+}

@@ -1,0 +1,145 @@
+//! Kubeconfigs that change while a worker cluster is bound.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kubeocean_api::keys::names::{BORROWER, IDENTITY_NAMESPACE, WORKER_NAMESPACE};
+use serde_json::{Value, json};
+
+use super::place::{Ours, Place, apply, condition, get, namespace, request, text};
+use crate::access::until;
+use crate::manager::Manager;
+use crate::support::{answer, kubeocean};
+
+/// From the change of a Secret to the new connection.
+const ROTATED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The identity that comes after [`IDENTITY_NAMESPACE`].
+const NEXT_IDENTITY: &str = "next-identity";
+
+/// What `kubeocean worker-kubeconfig` prints, for the borrower of this namespace.
+fn kubeconfig(place: &Place, identity: &str) -> String {
+    let path = place.worker("worker-1").kubeconfig_path().to_str().unwrap();
+    let printed =
+        answer(kubeocean(["worker-kubeconfig", "--kubeconfig", path, "--identity-namespace", identity]));
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    printed.out
+}
+
+/// The lender applies what `kubeocean worker-manifest` prints, and gives a second identity the same roles.
+async fn lend(place: &Place, lender: &Client) {
+    let manifest = answer(kubeocean(["worker-manifest"]));
+    let file = place.sandbox.directory().join("worker.yaml");
+    std::fs::write(&file, manifest.out).unwrap();
+    let mut kubectl = place.worker("worker-1").kubectl();
+    let applied = kubectl
+        .args(["apply", "--server-side", "--force-conflicts", "-f"])
+        .arg(&file)
+        .output()
+        .await
+        .unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+
+    apply(lender, "/api/v1/namespaces", &namespace(NEXT_IDENTITY)).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": BORROWER}});
+    apply(lender, &format!("/api/v1/namespaces/{NEXT_IDENTITY}/serviceaccounts"), &account).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    for collection in
+        [format!("{rbac}/clusterrolebindings"), format!("{rbac}/namespaces/{WORKER_NAMESPACE}/rolebindings")]
+    {
+        let all = get(lender, &collection).await.unwrap();
+        let is_borrowers = |one: &&Value| one["subjects"][0]["namespace"] == IDENTITY_NAMESPACE;
+        let mut binding = all["items"].as_array().unwrap().iter().find(is_borrowers).unwrap().clone();
+        let kind = if collection.contains("/namespaces/") { "RoleBinding" } else { "ClusterRoleBinding" };
+        binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "next"},
+            "roleRef": binding["roleRef"], "subjects": binding["subjects"],
+        });
+        binding["subjects"][0]["namespace"] = NEXT_IDENTITY.into();
+        apply(lender, &collection, &binding).await;
+    }
+}
+
+fn speaks_as(binding: &Value, identity: &str) -> bool {
+    let connected = condition(binding, "Connected");
+    connected["status"] == "True"
+        && text(&connected["message"]).contains(&format!("{identity}:{BORROWER} may do"))
+}
+
+/// Waits until the worker cluster was asked so often, and every time with success.
+async fn looked_at(manager: &Manager, times: f64) {
+    let asked = || manager.metric("kubeocean_requests_total", "cluster=\"workers\"");
+    let refused = || manager.metric("kubeocean_requests_total", "code=\"401\"");
+    let (before, refused_before) = (asked(), refused());
+    until("the worker cluster is looked at", async || match asked() - before {
+        more if more >= times => Ok(()),
+        more => Err(format!("{more} times")),
+    })
+    .await;
+    assert!(refused() <= refused_before, "the old token is still in use");
+}
+
+async fn deployments(place: &Place) -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    for Ours { kind, path, .. } in place.ours().await.unwrap() {
+        if kind.ends_with("/deployments") {
+            let deployment = get(&place.virt, &path).await.unwrap();
+            all.push((path, deployment["metadata"]["generation"].clone()));
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_new_kubeconfig_is_used_within_seconds_and_a_bad_one_costs_nothing() {
+    let place = Place::new(1).await;
+    let lender = place.worker("worker-1").client().await.unwrap();
+    lend(&place, &lender).await;
+    let mut manager = place.manager("manager-a", &["--leader-elect"]);
+    let [first, next] = [IDENTITY_NAMESPACE, NEXT_IDENTITY].map(|identity| kubeconfig(&place, identity));
+    place.secret("w1", &first).await;
+    place.bind("one", "w1", WORKER_NAMESPACE).await;
+    let bound = &place.all_ready(["one"]).await["one"];
+    assert!(speaks_as(bound, IDENTITY_NAMESPACE), "{bound:#}");
+    let running = deployments(&place).await;
+
+    // Another identity, within five seconds, and from then on only that.
+    let changed = Instant::now();
+    place.secret("w1", &next).await;
+    let rotated = place.binding("one", "rotated", |one| speaks_as(one, NEXT_IDENTITY)).await;
+    println!("rotated after {:.2?}", changed.elapsed());
+    assert!(changed.elapsed() <= ROTATED_WITHIN, "{:?}", changed.elapsed());
+    assert_eq!(rotated["status"]["phase"], "Ready");
+    let account = format!("/api/v1/namespaces/{IDENTITY_NAMESPACE}/serviceaccounts/{BORROWER}");
+    request(&lender, "DELETE", &account, "application/json", &Value::Null).await.unwrap();
+    looked_at(&manager, 2.0).await;
+    let after = place.binding("one", "Ready", |one| speaks_as(one, NEXT_IDENTITY)).await;
+    assert_eq!(after["status"], rotated["status"], "nothing moved when the old token was revoked");
+
+    // What cannot be used is said, and takes nothing down; what is good again is used at once.
+    for (bad, reason, words) in [
+        ("nonsense".to_owned(), "ValidationFailed", "the kubeconfig cannot be read"),
+        (first, "ConnectivityFailed", "does not know who is asking"),
+    ] {
+        place.secret("w1", &bad).await;
+        let told = place.binding("one", "told", |one| condition(one, "Connected")["reason"] == reason).await;
+        assert!(text(&condition(&told, "Connected")["message"]).contains(words), "{told:#}");
+        assert_eq!(told["status"]["workerUID"], rotated["status"]["workerUID"]);
+        for about in ["SyncerReady", "ProxierReady"] {
+            assert_eq!(condition(&told, about), condition(&rotated, about), "nothing is taken down");
+        }
+        assert_eq!(deployments(&place).await, running, "nothing is started anew");
+        let mended = Instant::now();
+        place.secret("w1", &next).await;
+        place
+            .binding("one", "mended", |one| {
+                speaks_as(one, NEXT_IDENTITY) && one["status"]["phase"] == "Ready"
+            })
+            .await;
+        println!("mended after {reason} within {:.2?}", mended.elapsed());
+        assert!(mended.elapsed() <= ROTATED_WITHIN, "{:?}", mended.elapsed());
+    }
+    assert!(manager.is_running());
+    drop(manager);
+    place.stop().await;
+}
