@@ -300,8 +300,8 @@ impl<K: QueueKey> Queue<K> {
         let mut run = std::pin::pin!(self.run(at_a_time, work));
         tokio::select! {
             biased;
-            () = &mut run => return,
             () = stop.cancelled() => self.close(),
+            () = &mut run => return,
         }
         run.await;
     }

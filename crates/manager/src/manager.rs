@@ -40,6 +40,9 @@ const PROBES: usize = 512;
 /// A worker cluster that failed is looked at again after a second, and at last every five minutes.
 pub(crate) const PROBE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
+/// What a term that ends leaves undone is begun with in the next.
+const NEXT_TERM: Duration = Duration::from_secs(1);
+
 /// What a set of loops is made of.
 pub struct Parts {
     /// The computing cluster.
@@ -213,7 +216,7 @@ impl Manager {
         let ended = &stop;
         let look = |key| async move {
             let looked = ended.run_until_cancelled(self.prober.look(&key)).await;
-            looked.unwrap_or(Verdict::Again(Duration::ZERO))
+            looked.unwrap_or(Verdict::Again(NEXT_TERM))
         };
         self.queues.probes.run_until(stop.clone(), PROBES, look).await;
     }
@@ -227,7 +230,7 @@ impl Manager {
         let ended = &stop;
         let look = |key| async move {
             let looked = ended.run_until_cancelled(self.secrets.look(&key)).await;
-            looked.unwrap_or(Verdict::Again(Duration::ZERO))
+            looked.unwrap_or(Verdict::Again(NEXT_TERM))
         };
         self.queues.secrets.run_until(stop.clone(), BINDINGS, look).await;
     }

@@ -148,7 +148,7 @@ fn sync(server: &ApiServer, binding: &Value) {
             server.call("syncer", "POST", &leases, None, Some(json!({"metadata": meta, "spec": {}})));
             let csi_node = json!({"metadata": meta, "spec": {"drivers": []}});
             server.call("syncer", "POST", &collection("csinodes", ""), None, Some(csi_node));
-            let spec = json!({"nodeName": node, "containers": [{"name": "ports", "image": "none"}]});
+            let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "ports", "image": "none"}]});
             let pod = json!({"metadata": meta, "spec": spec});
             server.call("syncer", "POST", &collection("pods", "kubeocean-fake"), None, Some(pod));
         }
