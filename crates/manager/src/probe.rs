@@ -123,6 +123,8 @@ struct Line {
     /// The version of the Secret that the connection was made of.
     made_of: String,
     asked_all: Option<Instant>,
+    /// The generation of the binding that it was asked for.
+    asked_for: i64,
     failures: u32,
 }
 
@@ -281,13 +283,16 @@ impl Prober {
         line.made_of = found.meta.resource_version.to_string();
         line.find(finding);
         line.asked_all = Some(Instant::now());
+        line.asked_for = object.meta.generation;
         Verdict::Again(LOOK_EVERY)
     }
 
     /// A look over the connection that there is.
     async fn look_again(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
-        let all = line.finding.is_trouble() || line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
+        let due = line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
+        // Who edits a binding wants to know whether all is well with it now.
+        let all = line.finding.is_trouble() || due || line.asked_for != object.meta.generation;
         let finding = if all {
             self.ask_in_time(&cluster, &line.server, binding, false).await
         } else {
@@ -306,6 +311,7 @@ impl Prober {
             && object.recognises(&worker.uid).is_ok()
         {
             line.asked_all = Some(Instant::now());
+            line.asked_for = object.meta.generation;
         }
         line.find(finding);
         Verdict::Again(LOOK_EVERY)
@@ -375,6 +381,7 @@ impl Line {
             server: String::new(),
             made_of: String::new(),
             asked_all: None,
+            asked_for: 0,
             failures: 0,
         }
     }
