@@ -34,7 +34,7 @@ impl Taken {
         let Self { right, verb, name } = self;
         if right.resource == "namespaces" {
             // Asked for first of all, and not as a question: who may not read it hears so.
-            return vec![format!("{verb} namespaces {name}")];
+            return vec![format!("{verb} namespaces {name} (or {name} does not exist)")];
         }
         let same = |other: &Right| {
             (other.group, other.resource, other.names) == (right.group, right.resource, right.names)
