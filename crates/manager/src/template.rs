@@ -206,8 +206,8 @@ fn finish(
             "{kind_name} {name}: leave metadata.ownerReferences out, the binding is the owner"
         ));
     }
-    if kind == kinds::DEPLOYMENT {
-        keep_off_virtual_nodes(&mut body["spec"]["template"]["spec"]);
+    if let Some(pod) = body.pointer_mut("/spec/template/spec").filter(|_| kind == kinds::DEPLOYMENT) {
+        keep_off_virtual_nodes(pod);
     }
     let hash = hash_of(&body);
     let Binding { name: binding, uid, .. } = wish.binding;

@@ -71,6 +71,28 @@ fn the_built_in_templates_make_what_a_binding_needs() {
 }
 
 #[test]
+fn components_stay_off_virtual_nodes_whatever_the_template_says() {
+    let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {}]);
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    for mut pod in [json!({}), json!({"affinity": null}), json!({"affinity": affinity})] {
+        keep_off_virtual_nodes(&mut pod);
+        let once = pod.clone();
+        keep_off_virtual_nodes(&mut pod);
+        assert_eq!(pod, once, "once is enough");
+        let terms = pod.pointer(required).and_then(Value::as_array).unwrap();
+        let is_off = |term: &Value| {
+            let expressions = term["matchExpressions"].as_array().unwrap();
+            expressions.iter().any(|one| one["operator"] == "NotIn" && one["key"] == labels::TYPE)
+        };
+        assert!(!terms.is_empty() && terms.iter().all(is_off), "{pod}");
+    }
+    let mut odd = json!({"affinity": "none"});
+    keep_off_virtual_nodes(&mut odd);
+    assert_eq!(odd, json!({"affinity": "none"}), "the API server has the word");
+}
+
+#[test]
 fn names_that_look_like_something_else_stay_names() {
     for id in ["42", "true", "null", "1e3", "0x1f"] {
         let mut binding = binding();
