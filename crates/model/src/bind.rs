@@ -228,15 +228,12 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
     Decision { actions, status, events, ..Decision::default() }
 }
 
-/// Whether the binding's syncer and proxier should run: it is in order, the `clusterID` is its own, and its worker
-/// cluster was good once. What is wrong with the worker now takes nothing down.
+/// Whether the binding's syncer and proxier should run: it is in order, the `clusterID` is its own, and its status says which
+/// worker cluster it is bound to. That is written first: whoever has objects is bound, and is not driven out by another who
+/// claims the same `clusterID`. What is wrong with the worker now takes nothing down.
 pub fn may_run(situation: &Situation<'_>) -> bool {
-    let Situation { object, rival, finding, .. } = situation;
-    let known = match finding {
-        Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
-        _ => false,
-    };
-    object.parsed.is_ok() && rival.is_none() && (known || object.bound_to().is_some())
+    let Situation { object, rival, .. } = situation;
+    object.parsed.is_ok() && rival.is_none() && object.bound_to().is_some()
 }
 
 /// Whether the tasks of a binding should run in the manager's own process.
