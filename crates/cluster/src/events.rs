@@ -95,6 +95,18 @@ struct Note {
     certain: Option<oneshot::Sender<bool>>,
 }
 
+impl Note {
+    fn new(
+        subject: &Subject,
+        severity: Severity,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+        certain: Option<oneshot::Sender<bool>>,
+    ) -> Self {
+        Self { subject: subject.clone(), severity, reason: reason.into(), message: message.into(), certain }
+    }
+}
+
 impl Recorder {
     /// A recorder, and the task that sends what it is told.
     pub fn new<S: OnSide>(
@@ -126,13 +138,7 @@ impl Recorder {
         reason: impl Into<String>,
         message: impl Into<String>,
     ) {
-        let note = Note {
-            subject: subject.clone(),
-            severity,
-            reason: reason.into(),
-            message: message.into(),
-            certain: None,
-        };
+        let note = Note::new(subject, severity, reason, message, None);
         if self.sender.try_send(note).is_err() {
             count(&self.metrics, "dropped");
         }
@@ -148,13 +154,7 @@ impl Recorder {
         message: impl Into<String>,
     ) -> bool {
         let (certain, written) = oneshot::channel();
-        let note = Note {
-            subject: subject.clone(),
-            severity,
-            reason: reason.into(),
-            message: message.into(),
-            certain: Some(certain),
-        };
+        let note = Note::new(subject, severity, reason, message, Some(certain));
         self.sender.send(note).await.is_ok() && written.await.unwrap_or(false)
     }
 }

@@ -13,7 +13,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
-use kubeocean_cluster::queue::{Queue, Retry, Verdict};
+use kubeocean_cluster::queue::{Queue, Retry};
 use kubeocean_cluster::reconcile::{Plan, Reconciler};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bindings::{Bindings, CurrentTemplates, Mode};
 use crate::inline::{Host, Workload};
 use crate::observe;
-use crate::probe::{Connect, Prober};
+use crate::probe::{self, Connect, Prober};
 use crate::secrets::Secrets;
 use crate::template::Installation;
 use crate::world::{Queues, Suspect, Watching, World};
@@ -36,12 +36,6 @@ const BINDINGS: usize = 16;
 /// Worker clusters at a time. Those that do not answer wait for half a minute each, and keep nobody else waiting as long as
 /// there are fewer of them than this.
 const PROBES: usize = 512;
-
-/// A worker cluster that failed is looked at again after a second, and at last every five minutes.
-pub(crate) const PROBE_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-
-/// What a term that ends leaves undone is begun with in the next.
-const NEXT_TERM: Duration = Duration::from_secs(1);
 
 /// What a set of loops is made of.
 pub struct Parts {
@@ -107,7 +101,7 @@ impl Manager {
         let usual = (Retry::default().first, Retry::default().most);
         let queues = Queues {
             bindings: Queue::new("bindings", retry(usual), &metrics),
-            probes: Queue::new("probes", retry(PROBE_RETRY), &metrics),
+            probes: Queue::new("probes", retry(probe::RETRY), &metrics),
             secrets: Queue::new("secrets", retry(usual), &metrics),
             policies: Queue::new("policies", retry(usual), &metrics),
             suspects: Queue::new("suspects", retry(usual), &metrics),
@@ -212,13 +206,9 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.probes.reset(key);
         }
+        let look = |key| async move { self.prober.look(&key).await };
         // Nothing is lost with a look that is cut short, and a worker cluster that does not answer holds up no one's end.
-        let ended = &stop;
-        let look = |key| async move {
-            let looked = ended.run_until_cancelled(self.prober.look(&key)).await;
-            looked.unwrap_or(Verdict::Again(NEXT_TERM))
-        };
-        self.queues.probes.run_until(stop.clone(), PROBES, look).await;
+        stop.run_until_cancelled_owned(self.queues.probes.run(PROBES, look)).await;
     }
 
     /// Reads the Secrets that cannot be watched while this process leads.
@@ -227,12 +217,8 @@ impl Manager {
         for (key, _) in self.world.bindings.all() {
             self.queues.secrets.reset(key);
         }
-        let ended = &stop;
-        let look = |key| async move {
-            let looked = ended.run_until_cancelled(self.secrets.look(&key)).await;
-            looked.unwrap_or(Verdict::Again(NEXT_TERM))
-        };
-        self.queues.secrets.run_until(stop.clone(), BINDINGS, look).await;
+        let look = |key| async move { self.secrets.look(&key).await };
+        stop.run_until_cancelled_owned(self.queues.secrets.run(BINDINGS, look)).await;
     }
 
     /// Judges policies while this process leads.

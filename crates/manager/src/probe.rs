@@ -33,7 +33,6 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::manager::PROBE_RETRY;
 use crate::world::{Queues, World};
 
 /// How soon people hear of a lost worker cluster, at one question each: 200 of them cost 20 small reads a second, spread
@@ -51,6 +50,9 @@ const AGAIN_SOON: Duration = Duration::from_secs(2);
 
 /// How often a worker cluster is looked at that was good and is lost.
 const LOST_LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What never worked is looked at again after a second, and at last every five minutes.
+pub(crate) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// Longest time to a first answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(30);
@@ -264,15 +266,13 @@ impl Prober {
         };
         if !good {
             // It is tried again with the same Secret: the server may come, or the rights.
-            return match &finding {
-                // It worked for another process, or for this one in an earlier life.
-                finding if object.bound_to().is_some() && !rotated && finding.is_trouble() => {
-                    line.lose(finding.clone())
-                }
-                _ => {
-                    let word = word(&finding);
-                    line.fail(finding, word)
-                }
+            // It worked for another process, or for this one in an earlier life.
+            let worked = object.bound_to().is_some() && !rotated;
+            let word = word(&finding);
+            return if worked && finding.is_trouble() {
+                line.lose(finding)
+            } else {
+                line.fail(finding, word)
             };
         }
         match &line.cluster {
@@ -399,7 +399,7 @@ impl Line {
             return Verdict::Again(AGAIN_SOON);
         }
         let passes = matches!(finding, Finding::Unreachable { .. });
-        let most = if passes { LOST_LOOK_EVERY } else { PROBE_RETRY.1 };
+        let most = if passes { LOST_LOOK_EVERY } else { RETRY.1 };
         self.finding = finding;
         self.asked_all = None;
         Verdict::Again((AGAIN_SOON * 2_u32.saturating_pow(self.failures.min(8))).min(most))

@@ -43,8 +43,9 @@ fn access_of(user: &str, attributes: Value) -> Step {
     post("subjectaccessreviews", json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": user, "resourceAttributes": attributes}}))
 }
 
+/// With a time: a server gives each that has none the second in which it comes, so the same words a second later would be a change.
 fn condition(type_: &str, status: &str) -> Value {
-    json!({"type": type_, "status": status, "reason": "R", "message": "m"})
+    json!({"type": type_, "status": status, "reason": "R", "message": "m", "lastUpdateTime": "2026-01-02T03:04:05Z"})
 }
 
 fn approval(conditions: Value) -> Step {
@@ -119,7 +120,7 @@ pub(crate) fn scripts() -> Vec<Script> {
             approval(json!([condition("Approved", "False")])),
             approval(json!([condition("Approved", "")])),
             approval(json!([{"type": "", "status": "True"}])),
-            merge("certificatesigningrequests/{ns}/approval", json!({"status": {"conditions": [condition("Approved", "True")], "certificate": CERTIFICATE}})),
+            merge("certificatesigningrequests/{ns}/approval", json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "R", "message": "m"}], "certificate": CERTIFICATE}})),
             approval(json!([condition("Approved", "True")])),
             approval(json!([condition("Approved", "True"), condition("Denied", "True")])),
             approval(json!([condition("Approved", "True"), condition("Approved", "True")])),
