@@ -13,7 +13,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use thiserror::Error;
@@ -172,7 +172,7 @@ impl Credentials {
         Ok(Self { config })
     }
 
-    /// From the operator's own file: it may do what kubectl may do.
+    /// From the operator's own file, or from several as `KUBECONFIG` names them: it may do what kubectl may do.
     pub async fn from_file(path: &Path) -> Result<Self, CredentialError> {
         Self::of_operator(Some(path), None).await
     }
@@ -181,9 +181,7 @@ impl Credentials {
     /// `~/.kube/config`; in this context, else in the current one.
     pub async fn of_operator(path: Option<&Path>, context: Option<&str>) -> Result<Self, CredentialError> {
         let kubeconfig = match path {
-            Some(path) => Kubeconfig::read_from(path).map_err(|error| {
-                CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(&error)))
-            })?,
+            Some(path) => read_files(path)?,
             None => Kubeconfig::read().map_err(|error| CredentialError::Unreadable(one_line(&error)))?,
         };
         let options =
@@ -261,6 +259,20 @@ impl std::fmt::Debug for Credentials {
 
 /// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
 /// is not one to keep in a Secret.
+/// Reads a file, or a list of them as in `KUBECONFIG`: then, as kubectl does it, what a file says first counts, and files that
+/// are not there are passed over.
+fn read_files(path: &Path) -> Result<Kubeconfig, CredentialError> {
+    let unreadable = |path: &Path, error: &KubeconfigError| {
+        CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(error)))
+    };
+    let read = |path: &Path| Kubeconfig::read_from(path).map_err(|error| unreadable(path, &error));
+    let files: Vec<_> = std::env::split_paths(path).filter(|file| file.exists()).collect();
+    let ([first, others @ ..], false) = (&*files, path.exists()) else { return read(path) };
+    others.iter().try_fold(read(first)?, |merged, file| {
+        merged.merge(read(file)?).map_err(|error| unreadable(file, &error))
+    })
+}
+
 fn refuse_what_reaches_out(kubeconfig: &Kubeconfig) -> Result<(), CredentialError> {
     for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
         if user.exec.is_some() {

@@ -17,7 +17,7 @@ mod status;
 mod unbind;
 
 use jiff::Timestamp;
-use kubeocean_api::keys::annotations::{ACCEPT_WORKER, FORCE_UNBIND};
+use kubeocean_api::keys::annotations::{ACCEPT_WORKER, FORCE_UNBIND, SIZE_CLASS, SIZE_CLASSES};
 use kubeocean_api::keys::finalizers::{CLUSTER_BINDING_MANAGER, CLUSTER_BINDING_SYNCER};
 use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
@@ -86,6 +86,15 @@ impl BindingObject {
     /// Whether what is in the worker cluster will stay there.
     pub fn leaves_remains(&self) -> bool {
         self.meta.is_deleting() && self.forced().is_some() && self.has_finalizer(CLUSTER_BINDING_SYNCER)
+    }
+
+    /// What is to be said about a size that is none.
+    fn unknown_size(&self) -> Option<String> {
+        let word = self.meta.annotations.get(SIZE_CLASS).filter(|word| !SIZE_CLASSES.contains(word))?;
+        let words = SIZE_CLASSES.join(", ");
+        Some(format!(
+            "annotation {SIZE_CLASS} is `{word}`, which is none of {words}: the number of nodes decides"
+        ))
     }
 
     /// The `clusterID` that it keeps others from. One that is not in order has it only if it is bound: its virtual nodes are
@@ -267,6 +276,9 @@ fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
                 worker.user
             ),
         });
+    }
+    if let Some(message) = object.unknown_size() {
+        warnings.push(Telling { warning: true, reason: EventReason::UnknownSizeClass.as_str(), message });
     }
     if !situation.neighbours.is_empty() {
         warnings.push(Telling {

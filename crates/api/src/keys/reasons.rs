@@ -87,6 +87,8 @@ super::words! {
         IdentityInMountNamespace = "IdentityInMountNamespace",
         /// On a `ClusterBinding`: another binding uses the same mount namespace in P, and each can read all of it.
         SharedMountNamespace = "SharedMountNamespace",
+        /// A binding's annotation asks for a size that is none.
+        UnknownSizeClass = "UnknownSizeClass",
     }
 }
 

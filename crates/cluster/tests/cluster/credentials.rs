@@ -79,6 +79,30 @@ async fn an_operators_context_is_chosen_by_name() {
 }
 
 #[tokio::test]
+async fn several_files_count_as_one_as_kubectl_reads_them() {
+    let directory = std::env::temp_dir().join(format!("kubeocean-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (a, b) = (directory.join("a"), directory.join("b"));
+    let text = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+             contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\n\
+             clusters: [{{name: {name}, cluster: {{server: 'https://{name}'}}}}]\n\
+             users: [{{name: {name}, user: {{token: t}}}}]\n"
+        )
+    };
+    std::fs::write(&a, text("a")).unwrap();
+    std::fs::write(&b, text("b")).unwrap();
+    let list = std::env::join_paths([&directory.join("none"), &a, &b]).unwrap();
+    let first = Credentials::from_file(list.as_ref()).await.unwrap();
+    let other = Credentials::of_operator(Some(list.as_ref()), Some("b")).await.unwrap();
+    let none = Credentials::from_file(&directory.join("none")).await.unwrap_err();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!((first.server().as_str(), other.server().as_str()), ("https://a/", "https://b/"));
+    assert!(none.to_string().contains("none"), "{none}");
+}
+
+#[tokio::test]
 async fn what_another_context_carries_is_refused_too() {
     let text = kubeconfig(SERVER, "token: t") + "---\n# dev & test, * of R & D\n";
     Credentials::from_kubeconfig(text.as_bytes()).await.unwrap();

@@ -34,7 +34,7 @@ pub(super) async fn bind(sandbox: &Sandbox) -> anyhow::Result<()> {
     show(computing, &wait).await?;
     show(computing, &["get", "cb", "-o", "wide"]).await?;
     show(computing, &["get", "cb", "worker-1", "-o", CONDITIONS]).await?;
-    show(computing, &["get", "events", "--field-selector", "involvedObject.name=worker-1"]).await?;
+    show(computing, &["get", "events", "--field-selector", "involvedObject.kind=ClusterBinding"]).await?;
     say(
         "\nThe manager reached both, knows who it is there, and that it may do what is needed. They stay Pending: this version has no",
     )?;

@@ -92,7 +92,10 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
     let (phase, ready) = if let Some(Obstacle { phase, reason, message }) = obstacle {
         (phase, said(ConditionType::Ready, false, reason, message))
     } else {
-        let message = "the worker cluster is bound, and its syncer and proxier are available";
+        let mut message = "the worker cluster is bound, and its syncer and proxier are available".to_owned();
+        if let Some(unknown) = object.unknown_size() {
+            message = format!("{message}; {unknown}");
+        }
         (BindingPhase::Ready, said(ConditionType::Ready, true, Reason::SyncerReady, message))
     };
     all.insert(0, ready);

@@ -258,6 +258,9 @@ fn cases() -> Vec<Case> {
             user: "system:serviceaccount:mount:default".into(),
             nodes: 3,
         })),
+        case("a size class that is misspelt")
+            .fresh()
+            .with(|case| case.object["metadata"]["annotations"] = json!({annotations::SIZE_CLASS: "lrage"})),
         case("the mount namespace is shared").fresh().with(|case| case.neighbours = vec!["w2".into(), "w3".into()]),
         case("someone deleted the syncer").with(|case| drop(case.existing.pop())),
         case("someone scaled the proxier").with(|case| {
