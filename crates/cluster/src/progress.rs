@@ -103,8 +103,8 @@ impl Progress {
         state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
     }
 
-    /// The last list that is complete.
-    pub(crate) fn list(&self) -> u64 {
+    /// The last list that is complete: each has a higher number than the one before.
+    pub fn list(&self) -> u64 {
         self.state.lock().list_ended
     }
 

@@ -295,7 +295,7 @@ fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
 }
 
 /// Finalizers are a list without keys: it is written whole, and only if nobody else wrote since.
-fn set_finalizers(object: &BindingObject, finalizers: &[&str], why: &'static str) -> Action {
+pub(crate) fn set_finalizers(object: &BindingObject, finalizers: &[&str], why: &'static str) -> Action {
     let body = json!({"metadata": {"finalizers": finalizers}});
     let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
     Action::new(kinds::BINDING, &object.key(), verb, why)

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::action::{Action, PatchForm, Verb, kinds};
 use crate::bind::MANAGER;
+use crate::condition::Said;
 use crate::key::{Key, Virtual};
 use crate::object::{Meta, Object};
 
@@ -62,12 +63,13 @@ pub fn plan(policy: &PolicyObject, is_bound: impl Fn(&str) -> bool, now: Timesta
             }) {
                 return None;
             }
-            let since = known.map_or(now, |known| known.last_transition_time.0);
-            let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
-            let condition = json!({
-                "type": ConditionType::Valid.as_str(), "status": "False", "reason": Reason::NoSuchBinding.as_str(),
-                "message": message, "observedGeneration": generation, "lastTransitionTime": since.to_string(),
-            });
+            let said = Said {
+                about: ConditionType::Valid.as_str(),
+                holds: Some(false),
+                reason: Reason::NoSuchBinding.as_str(),
+                message: &message,
+            };
+            let condition = said.written(&policy.status.conditions, generation, now);
             json!({"phase": PolicyPhase::Failed, "observedGeneration": generation, "conditions": [condition]})
         }
     };

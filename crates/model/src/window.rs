@@ -153,6 +153,12 @@ impl Schedule {
         self.next_edge(now).filter(|edge| !edge.opens).map(|edge| edge.at)
     }
 
+    /// Since when, and until when, it is open; none if it is not, or never closes.
+    pub fn open_span(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let span = self.spans(now, now).find(|span| span.to.is_none_or(|to| to > now))?;
+        span.to.filter(|_| span.from <= now).map(|to| (span.from, to))
+    }
+
     /// When it is open between two instants. Neighbours do not touch.
     pub fn calendar(&self, from: Timestamp, to: Timestamp) -> Vec<Interval> {
         let clipped =

@@ -45,12 +45,25 @@ super::words! {
 }
 
 super::words! {
-    /// Reasons of a `ResourceLeasingPolicy`'s conditions that the manager writes.
+    /// Reasons of a `ResourceLeasingPolicy`'s conditions.
     Policy {
-        /// No `ClusterBinding` has the name in `spec.cluster`.
+        /// No `ClusterBinding` has the name in `spec.cluster`. The manager says so.
         NoSuchBinding = "NoSuchBinding",
+        /// It can be followed.
+        Accepted = "Accepted",
+        /// It cannot be followed, and leases nothing.
+        Invalid = "Invalid",
+        /// A window is open, or there are none.
+        WindowOpen = "WindowOpen",
+        /// No window is open.
+        WindowClosed = "WindowClosed",
+        /// An older policy counts for nodes that this one means.
+        OlderPolicy = "OlderPolicy",
+        /// It counts for all nodes that it means.
+        Counts = "Counts",
     }
 }
+
 super::words! {
     /// Reasons of a virtual node's conditions that do not come from P.
     Node {
@@ -75,6 +88,14 @@ super::words! {
 }
 
 super::words! {
+    /// Reasons of the condition `DisruptionTarget` that we write.
+    Disruption {
+        /// The lease of the node ends, and with it the pod.
+        LeaseEnds = "LeaseEnds",
+    }
+}
+
+super::words! {
     /// Reasons of Events that are not the reason of a condition too.
     Event {
         /// On a V pod: it is on a virtual node and will not run there; the message says why.
@@ -87,8 +108,24 @@ super::words! {
         IdentityInMountNamespace = "IdentityInMountNamespace",
         /// On a `ClusterBinding`: another binding uses the same mount namespace in P, and each can read all of it.
         SharedMountNamespace = "SharedMountNamespace",
-        /// A binding's annotation asks for a size that is none.
+        /// On a `ClusterBinding`: its annotation asks for a size that is none.
         UnknownSizeClass = "UnknownSizeClass",
+        /// On a virtual node: it is leased, or leased again.
+        NodeLeased = "NodeLeased",
+        /// On a virtual node: it goes; the message says why, and when its pods are removed.
+        NodeLeaving = "NodeLeaving",
+        /// On a virtual node: what the worker cluster says of it makes no sense.
+        NodeUnreadable = "NodeUnreadable",
+        /// On a virtual node: not all labels of its node could be taken over.
+        LabelsOmitted = "LabelsOmitted",
+        /// On a virtual node: a window has opened.
+        LeaseOpened = "LeaseOpened",
+        /// On a virtual node: no window is open any more.
+        LeaseClosed = "LeaseClosed",
+        /// On a V pod: the node that it runs on is taken back; the message says when.
+        Reclaiming = "Reclaiming",
+        /// On a V pod: its node is not taken back after all.
+        ReclaimCancelled = "ReclaimCancelled",
     }
 }
 

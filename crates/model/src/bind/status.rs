@@ -13,6 +13,7 @@ use super::finding::{Finding, Trouble};
 use super::state::{Availability, Role};
 use super::{MANAGER, Situation, Telling, telling};
 use crate::action::{Action, PatchForm, Verb, kinds};
+use crate::condition;
 
 /// What should be said.
 #[derive(Debug, PartialEq)]
@@ -212,7 +213,7 @@ fn as_before(situation: &Situation<'_>, about: ConditionType) -> Said {
 }
 
 fn find(conditions: &[Condition], about: ConditionType) -> Option<&Condition> {
-    conditions.iter().find(|condition| condition.type_ == about.as_str())
+    condition::find(conditions, about.as_str())
 }
 
 /// The write that says it, if it is not said already; and the Events about what changed.
@@ -220,20 +221,12 @@ pub(super) fn write(situation: &Situation<'_>, verdict: &Verdict) -> (Option<Act
     let object = situation.object;
     let generation = object.meta.generation;
     let known = &object.status.conditions;
-    let conditions: Vec<Value> = verdict
-        .said
-        .iter()
-        .map(|said| {
-            let status = holds(said);
-            let since = find(known, said.about).filter(|known| known.status == status);
-            let since = since.map_or(situation.now, |known| known.last_transition_time.0);
-            json!({
-                "type": said.about.as_str(), "status": status, "reason": said.reason.as_str(),
-                "message": cut(&said.message), "observedGeneration": generation,
-                "lastTransitionTime": whole_seconds(since),
-            })
-        })
-        .collect();
+    let written = |said: &Said| {
+        let Said { about, holds, reason, message } = said;
+        let said = condition::Said { about: about.as_str(), holds: *holds, reason: reason.as_str(), message };
+        said.written(known, generation, situation.now)
+    };
+    let conditions: Vec<Value> = verdict.said.iter().map(written).collect();
     let mut wanted = Map::new();
     wanted.insert("phase".to_owned(), json!(verdict.phase));
     wanted.insert("observedGeneration".to_owned(), generation.into());
@@ -261,17 +254,8 @@ fn said_before(situation: &Situation<'_>) -> Value {
         ConditionType::ProxierReady,
         ConditionType::SyncerReady,
     ];
-    let conditions: Vec<Value> = ours
-        .iter()
-        .filter_map(|about| find(&status.conditions, *about))
-        .map(|known| {
-            json!({
-                "type": known.type_, "status": known.status, "reason": known.reason, "message": known.message,
-                "observedGeneration": known.observed_generation.unwrap_or_default(),
-                "lastTransitionTime": whole_seconds(known.last_transition_time.0),
-            })
-        })
-        .collect();
+    let conditions: Vec<Value> =
+        ours.iter().filter_map(|about| find(&status.conditions, *about)).map(condition::as_written).collect();
     let mut before = Map::new();
     if let Some(phase) = status.phase {
         before.insert("phase".to_owned(), json!(phase));
@@ -293,9 +277,9 @@ fn news(known: &[Condition], verdict: &Verdict) -> Vec<Telling> {
             matches!(said.reason, Reason::SyncerCreated | Reason::ProxierCreated | Reason::Deleting);
         let fails = said.holds == Some(false) && !patient;
         let is_known = find(known, said.about).is_some_and(|known| {
-            known.status == holds(said)
+            known.status == condition::word(said.holds)
                 && known.reason == said.reason.as_str()
-                && (!fails || known.message == cut(&said.message))
+                && (!fails || known.message == condition::cut(&said.message))
         });
         let told = news.iter().any(|telling| telling.reason == said.reason.as_str());
         if said.reason != Reason::Initializing && !is_known && !told {
@@ -303,26 +287,4 @@ fn news(known: &[Condition], verdict: &Verdict) -> Vec<Telling> {
         }
     }
     news
-}
-
-fn holds(said: &Said) -> &'static str {
-    match said.holds {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "Unknown",
-    }
-}
-
-/// An API server takes messages of 32768 bytes.
-fn cut(message: &str) -> String {
-    const MOST: usize = 4096;
-    if message.len() <= MOST {
-        return message.to_owned();
-    }
-    let end = (0..=MOST).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
-    format!("{}…", &message[..end])
-}
-
-fn whole_seconds(time: jiff::Timestamp) -> String {
-    jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -101,6 +101,11 @@ fn list(faults: &[PolicyFault]) -> String {
 /// What can be wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyFault {
+    /// Fields of other types than ours.
+    #[error(
+        "the object cannot be read: {0}; apply the CustomResourceDefinitions of this version (kubeocean crds)"
+    )]
+    Unreadable(String),
     /// It names no binding.
     #[error("spec.cluster is empty: name the ClusterBinding that this policy is about")]
     NoBinding,

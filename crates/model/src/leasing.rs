@@ -1,0 +1,150 @@
+//! What the syncer says about its binding: whether nodes are leased, and if not, what to do; how many nodes and pods there are. And its
+//! finalizer: from before its first write anywhere until nothing of it is left.
+
+use jiff::{SignedDuration, Timestamp};
+use kubeocean_api::keys::conditions::Binding as ConditionType;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
+use kubeocean_api::keys::reasons::Binding as Reason;
+use serde_json::{Map, json};
+
+use crate::action::{Action, PatchForm, Verb, kinds};
+use crate::bind::{BindingObject, Telling, set_finalizers};
+use crate::condition::{self, Said};
+use crate::lease::NoLease;
+
+/// The field manager of what a syncer applies.
+pub const SYNCER: &str = "kubeocean-syncer";
+
+/// Counts are for people, and cost every reader of the binding: once in ten seconds is often enough.
+const COUNTS_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Virtual nodes.
+    pub nodes: usize,
+    /// Pods that run in the worker cluster.
+    pub pods: usize,
+    /// Nodes of the worker cluster.
+    pub physical: usize,
+    /// Why a node is not leased: the reason that concerns a policy, if there is one.
+    pub refusal: Option<NoLease>,
+    /// Whether all nodes that are leased are outside of their windows.
+    pub closed: bool,
+}
+
+/// What has to be written about the binding, when to look again, and what people should hear of.
+#[derive(Debug, Default)]
+pub struct Decision {
+    /// To be written.
+    pub actions: Vec<Action>,
+    /// When to look again.
+    pub again_at: Option<Timestamp>,
+    /// About the binding.
+    pub events: Vec<Telling>,
+}
+
+/// Whether the syncer may write anything yet.
+pub fn has_begun(object: &BindingObject) -> bool {
+    object.has_finalizer(CLUSTER_BINDING_SYNCER)
+}
+
+/// Plans for the binding. `tally` is `None` while the worker cluster is not known; `left` says whether anything of the binding is left
+/// anywhere.
+pub fn plan(object: &BindingObject, tally: Option<&Tally>, left: bool, now: Timestamp) -> Decision {
+    let mut decision = Decision::default();
+    let is_deleting = object.meta.is_deleting();
+    if !has_begun(object) {
+        // A binding that is on its way out gets none: there is nothing to give back.
+        if !is_deleting {
+            let finalizers = object.meta.finalizers.iter().map(|one| &**one);
+            let with: Vec<&str> = finalizers.chain([CLUSTER_BINDING_SYNCER]).collect();
+            decision.actions.push(set_finalizers(object, &with, "before anything is written for it"));
+        }
+        return decision;
+    }
+    if is_deleting && !left {
+        let finalizers = object.meta.finalizers.iter().map(|one| &**one);
+        let without: Vec<&str> = finalizers.filter(|one| *one != CLUSTER_BINDING_SYNCER).collect();
+        decision.actions.push(set_finalizers(object, &without, "nothing of it is left"));
+        return decision;
+    }
+    if let Some(tally) = tally {
+        say(object, tally, is_deleting, now, &mut decision);
+    }
+    decision
+}
+
+fn say(object: &BindingObject, tally: &Tally, is_deleting: bool, now: Timestamp, decision: &mut Decision) {
+    let (holds, reason, message) = words(object, tally, is_deleting);
+    let said = Said {
+        about: ConditionType::Leasing.as_str(),
+        holds: Some(holds),
+        reason: reason.as_str(),
+        message: &message,
+    };
+    let known = &object.status.conditions;
+    let wanted = said.written(known, object.meta.generation, now);
+    let before = condition::find(known, said.about);
+    let as_before = before.map(condition::as_written).as_ref() == Some(&wanted);
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let (nodes, pods) = (number(tally.nodes), number(tally.pods));
+    let counted = object.status.nodes == Some(nodes) && object.status.pods == Some(pods);
+    if as_before && counted {
+        return;
+    }
+    let is_news = before
+        .is_none_or(|before| before.status != condition::word(said.holds) || before.reason != said.reason);
+    let last = object.status.last_sync_time.as_ref().map(|time| time.0);
+    let due = last.and_then(|last| last.checked_add(COUNTS_EVERY).ok()).filter(|due| *due > now);
+    if let (Some(due), false) = (due, is_news) {
+        decision.again_at = Some(due);
+        return;
+    }
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), json!([wanted]));
+    status.insert("nodes".to_owned(), nodes.into());
+    status.insert("pods".to_owned(), pods.into());
+    status.insert("lastSyncTime".to_owned(), condition::whole_seconds(now).into());
+    let form = PatchForm::Apply { manager: SYNCER.into(), force: true };
+    let verb = Verb::Patch { form, subresource: Some("status"), body: json!({"status": status}) };
+    let action = Action::new(kinds::BINDING, &object.key(), verb, "what is leased has changed");
+    decision.actions.push(action.if_uid(&*object.meta.uid).if_version(&*object.meta.resource_version));
+    if is_news {
+        decision.events.push(Telling { warning: !holds && !is_deleting, reason: reason.as_str(), message });
+    }
+}
+
+fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Reason, String) {
+    let Tally { nodes, physical, .. } = tally;
+    if is_deleting {
+        return (
+            false,
+            Reason::Deleting,
+            format!("the worker cluster is given back: {nodes} virtual nodes are left"),
+        );
+    }
+    match &tally.refusal {
+        Some(refusal @ NoLease::PermissionDenied { .. }) => {
+            (false, Reason::PermissionDenied, refusal.to_string())
+        }
+        Some(refusal) if *nodes == 0 => {
+            (false, refusal.reason().unwrap_or(Reason::NoPolicy), refusal.to_string())
+        }
+        _ if *nodes == 0 && *physical == 0 => {
+            (false, Reason::NoPolicy, "the worker cluster has no node".to_owned())
+        }
+        _ if *nodes == 0 => {
+            let name = &object.meta.name;
+            let message = format!(
+                "none of the {physical} nodes of the worker cluster is leased: spec.nodeSelector of ClusterBinding `{name}` means none \
+                 of them, or no machine is behind them"
+            );
+            (false, Reason::NoPolicy, message)
+        }
+        _ => {
+            let closed = if tally.closed { ", all of them outside of their windows" } else { "" };
+            (true, Reason::Leasing, format!("{nodes} of {physical} nodes are leased{closed}"))
+        }
+    }
+}
