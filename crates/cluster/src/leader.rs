@@ -395,6 +395,6 @@ fn read(hold: &Object) -> Option<Record> {
 }
 
 /// As Kubernetes writes them: six digits, always.
-fn micro_time(time: Timestamp) -> String {
+pub fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }

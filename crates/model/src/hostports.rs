@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::action::{Action, Dependents, Mark, Verb, kinds};
 use crate::binding::Binding;
 use crate::key::{Key, Virtual};
-use crate::naming::{Origin, VnodeName};
+use crate::naming::Origin;
 use crate::reclaim::VirtualPod;
 
 /// A port of a node that a pod has.
@@ -75,7 +75,7 @@ pub fn of_pod(spec: &str) -> Vec<HostPort> {
 pub fn plan(
     binding: &Binding,
     virtual_cluster: &str,
-    vnode: &VnodeName,
+    vnode: &str,
     wanted: &BTreeSet<HostPort>,
     existing: &[&VirtualPod],
 ) -> Vec<Action> {
@@ -106,14 +106,14 @@ pub fn plan(
 }
 
 /// Another set of ports is another name.
-fn name(vnode: &VnodeName, ports: &BTreeSet<HostPort>) -> String {
+fn name(vnode: &str, ports: &BTreeSet<HostPort>) -> String {
     let words: Vec<String> =
         ports.iter().map(|port| format!("{}/{}/{}", port.address, port.protocol, port.port)).collect();
-    let origin = Origin::Object { namespace: &words.join(","), name: vnode.as_str() };
+    let origin = Origin::Object { namespace: &words.join(","), name: vnode };
     origin.physical_name().as_str().to_owned()
 }
 
-fn body(binding: &Binding, virtual_cluster: &str, vnode: &VnodeName, ports: &BTreeSet<HostPort>) -> Value {
+fn body(binding: &Binding, virtual_cluster: &str, vnode: &str, ports: &BTreeSet<HostPort>) -> Value {
     let port = |port: &HostPort| {
         let mut value = json!({"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol});
         if !port.address.is_empty() {
@@ -127,7 +127,7 @@ fn body(binding: &Binding, virtual_cluster: &str, vnode: &VnodeName, ports: &BTr
             labels::VIRTUAL_CLUSTER_UID: virtual_cluster, labels::HOSTPORT_FAKE_POD: TRUE,
         }},
         "spec": {
-            "nodeName": vnode.as_str(),
+            "nodeName": vnode,
             "containers": [{
                 "name": "ports", "image": "kubeocean.invalid/runs-nowhere",
                 "ports": ports.iter().map(port).collect::<Vec<_>>(),

@@ -20,7 +20,7 @@ mod wish;
 
 use std::borrow::Cow;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kubeocean_api::keys::finalizers::VNODE;
 use kubeocean_api::keys::reasons::Event as EventReason;
 use serde_json::json;
@@ -35,25 +35,21 @@ use crate::bind::Telling;
 use crate::binding::Binding;
 use crate::key::{Key, Virtual};
 use crate::lease::{Explanation, Lease, Outcome};
-use crate::naming::{Port, VnodeName};
+use crate::naming::Port;
 use crate::object::Meta;
 use wish::Wish;
 
 /// What is known of the worker cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worker {
-    /// It answers, or did so a moment ago. What it says of nodes and policies is its own word only if `trusted`: nobody has
-    /// made sure yet that what was read since the last connection came from the cluster that we are bound to.
-    Known {
-        /// Whether what is *not* there may be taken for gone.
-        trusted: bool,
-    },
+    /// It answers, or did so a moment ago, and what was read of it was read from the cluster that we are bound to.
+    Known,
     /// It has not answered since then, for too long.
     Lost {
         /// Since when.
         since: Timestamp,
     },
-    /// Nobody has heard of it yet; or another cluster answers in its place.
+    /// Nobody has heard of it yet, or made sure since the last list that it is the one; or another cluster answers in its place.
     NotKnown,
 }
 
@@ -78,7 +74,7 @@ pub struct Situation<'a> {
     /// What else goes with it: its Lease and `CSINode`.
     pub belongings: &'a [Belonging],
     /// What it is or will be called.
-    pub name: &'a VnodeName,
+    pub name: &'a str,
     /// The port that it has or will have.
     pub port: Port,
     /// The address of the proxier that answers for it.
@@ -109,23 +105,19 @@ pub struct Decision {
     pub events: Vec<Telling>,
 }
 
-/// What is unclear is looked at again soon.
-const UNCLEAR: SignedDuration = SignedDuration::from_secs(2);
-
 /// Plans for one node.
 pub fn plan(situation: &Situation<'_>) -> Decision {
-    let Situation { worker, existing, binding, now, .. } = situation;
-    let trusted = match worker {
+    let Situation { worker, existing, binding, .. } = situation;
+    match worker {
         Worker::NotKnown => return Decision::default(),
         // Who lets a worker cluster go need not wait for it to say how its nodes are.
-        Worker::Lost { .. } if binding.is_deleting => true,
-        Worker::Lost { since } => {
+        Worker::Lost { since } if !binding.is_deleting => {
             let Some(existing) = existing else { return Decision::default() };
             let actions = change::lose(existing, &Wish::lost(*since));
             return Decision { actions, ..Decision::default() };
         }
-        Worker::Known { trusted } => *trusted,
-    };
+        Worker::Lost { .. } | Worker::Known => {}
+    }
     let node = match situation.node {
         Some(Ok(node)) => Some(node),
         Some(Err(fault)) => return unreadable(situation, fault),
@@ -141,11 +133,6 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
     };
     match (cause, existing) {
         (Some(_), None) => Decision { actions: belongings(situation), ..Decision::default() },
-        // What was not read from the right cluster is no reason to take anything away. The borrower's own word is.
-        (Some(cause), Some(existing)) if !trusted && cause != Cause::Unbinding => {
-            let again_at = now.checked_add(UNCLEAR).ok();
-            Decision { again_at, ..stay(situation, existing, node, None) }
-        }
         (Some(cause), Some(existing)) => leave(situation, existing, node, cause),
         (None, Some(existing)) => {
             let lease = situation.explanation.and_then(Explanation::lease);

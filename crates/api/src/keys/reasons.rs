@@ -122,6 +122,10 @@ super::words! {
         LeaseOpened = "LeaseOpened",
         /// On a virtual node: no window is open any more.
         LeaseClosed = "LeaseClosed",
+        /// On a `ClusterBinding`: an API server refuses what has to be written for it; the message says what.
+        WriteRefused = "WriteRefused",
+        /// On a `ClusterBinding`: something of the worker cluster may not be read; the message says what that costs.
+        NotReadable = "NotReadable",
         /// On a V pod: the node that it runs on is taken back; the message says when.
         Reclaiming = "Reclaiming",
         /// On a V pod: its node is not taken back after all.

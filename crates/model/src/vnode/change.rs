@@ -58,7 +58,7 @@ pub(super) fn create(situation: &Situation<'_>, wish: &Wish) -> Action {
             "addresses": addresses(wish), "daemonEndpoints": endpoints(wish), "declaredFeatures": wish.features,
         },
     });
-    let key = Key::<Virtual>::cluster_scoped(situation.name.as_str());
+    let key = Key::<Virtual>::cluster_scoped(situation.name);
     Action::new(kinds::NODE, &key, Verb::Create { body, mark: STAMP }, "its node is leased")
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kubeocean_api::keys::names::PROVIDER_ID_PREFIX;
 use kubeocean_api::keys::{annotations, labels};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,6 +58,8 @@ pub(super) struct Expected {
 struct Spec {
     unschedulable: bool,
     taints: Vec<Value>,
+    #[serde(rename = "providerID")]
+    provider_id: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -78,7 +81,10 @@ impl VirtualNode {
         let annotation = |key: &str| meta.annotations.get(key);
         let spec = object.field::<Spec>("spec").ok().flatten().unwrap_or_default();
         let status = object.field::<Status>("status").ok().flatten().unwrap_or_default();
-        let named = annotation(annotations::PHYSICAL_NODE_NAME);
+        // Who edits annotations and labels cannot edit this.
+        let provided =
+            spec.provider_id.strip_prefix(PROVIDER_ID_PREFIX).and_then(|rest| rest.split_once('/'));
+        let named = provided.map(|(_, node)| node).or_else(|| annotation(annotations::PHYSICAL_NODE_NAME));
         let physical_name = named.or_else(|| meta.labels.get(labels::PHYSICAL_NODE_NAME)).unwrap_or_default();
         let read = |key: &str| annotation(key).map(serde_json::from_str).and_then(Result::ok);
         Self {

@@ -117,7 +117,7 @@ fn labels_of(situation: &Situation<'_>, node: &PhysicalNode) -> (BTreeMap<String
     put(labels::NODE_TYPE, labels::NODE_TYPE_VIRTUAL);
     put(labels::TYPE, labels::TYPE_VIRTUAL_KUBELET);
     put(labels::INSTANCE_TYPE, labels::INSTANCE_TYPE_VNODE);
-    put(labels::HOSTNAME, situation.name.as_str());
+    put(labels::HOSTNAME, situation.name);
     put(labels::EXCLUDE_FROM_LOAD_BALANCERS, "");
     put(labels::EXCLUDE_DISRUPTION, "");
     let omitted = (omitted > 0).then(|| {

@@ -1,0 +1,88 @@
+//! Which proxier answers for which virtual node, and on which port.
+//!
+//! Virtual nodes are spread over the replicas that are ready by rendezvous: a replica that comes or goes moves its own share, and no
+//! other. Each node keeps its port for as long as it lives.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use kubeocean_cluster::store::Store;
+use kubeocean_model::key::Virtual;
+use kubeocean_model::naming::{Port, VnodeName, free_port};
+use kubeocean_model::object::Object;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Endpoint {
+    addresses: Vec<String>,
+    conditions: Conditions,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Conditions {
+    ready: Option<bool>,
+}
+
+/// Where proxiers answer.
+#[derive(Clone)]
+pub(crate) enum Proxiers {
+    /// At the endpoints of their Service.
+    Published(Store<Virtual, Object>),
+    /// In this process, at this address.
+    Here(Option<Arc<str>>),
+}
+
+impl Proxiers {
+    /// The address for a virtual node; `None` where nobody is ready.
+    pub(crate) fn address_of(&self, vnode: &str) -> Option<Arc<str>> {
+        match self {
+            Self::Here(address) => address.clone(),
+            Self::Published(slices) => {
+                let ready = slices.all().into_iter().flat_map(|(_, slice)| ready(&slice));
+                ready.max_by_key(|address| weight(vnode, address)).map(Into::into)
+            }
+        }
+    }
+}
+
+fn ready(slice: &Object) -> Vec<String> {
+    let endpoints = slice.field::<Vec<Endpoint>>("endpoints").ok().flatten().unwrap_or_default();
+    let ready = endpoints.into_iter().filter(|endpoint| endpoint.conditions.ready.unwrap_or(true));
+    ready.filter_map(|endpoint| endpoint.addresses.into_iter().next()).collect()
+}
+
+fn weight(vnode: &str, address: &str) -> (u64, String) {
+    let mut hasher = DefaultHasher::new();
+    (vnode, address).hash(&mut hasher);
+    (hasher.finish(), address.to_owned())
+}
+
+/// The ports of virtual nodes. Clones are the same: bindings whose proxiers share an address share one.
+#[derive(Clone, Default)]
+pub struct Ports(Arc<Mutex<BTreeMap<String, Port>>>);
+
+impl Ports {
+    /// The port of a virtual node: the one that it has, else a free one.
+    pub(crate) fn of(&self, name: &VnodeName, known: Option<Port>) -> Option<Port> {
+        let mut ports = self.0.lock();
+        let wanted = known.or_else(|| ports.get(name.as_str()).copied());
+        let taken = |ports: &BTreeMap<String, Port>, port: Port| {
+            ports.iter().any(|(owner, taken)| *taken == port && owner != name.as_str())
+        };
+        let port = match wanted {
+            Some(port) => port,
+            None => free_port(name.preferred_port(), |port| taken(&ports, port))?,
+        };
+        ports.insert(name.as_str().to_owned(), port);
+        Some(port)
+    }
+
+    /// The virtual node is gone.
+    pub(crate) fn release(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+}

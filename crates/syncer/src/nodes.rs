@@ -1,0 +1,211 @@
+//! One node: gathers what is known of it, has it judged, and writes.
+
+use std::sync::Arc;
+
+use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
+use kubeocean_api::keys::{labels, reasons};
+use kubeocean_cluster::apply::Outcome;
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_model::action::{Action, Verb, kinds};
+use kubeocean_model::bind::Telling;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::key::{Key, Physical, Side, Virtual};
+use kubeocean_model::lease::Explanation;
+use kubeocean_model::naming::VnodeName;
+use kubeocean_model::vnode::{self, Belonging, Situation, VirtualNode, Worker};
+use kubeocean_model::{csinode, hostports};
+
+use crate::standing::Standing;
+use crate::syncer::{Syncer, after};
+use crate::world::Duty;
+
+impl Syncer {
+    /// One round for one node.
+    pub(crate) async fn look_at_node(&self, name: &Arc<str>) -> Verdict {
+        let duty = Duty::Node(Arc::clone(name));
+        if !self.reconciler.fences.is_open(&duty) {
+            return Verdict::Blocked;
+        }
+        let Some(binding) = self.binding() else { return Verdict::Done };
+        let now = self.reconciler.clock.now();
+        let existing = self.world.vnode_of(name);
+        let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
+        let policies = self.policies.read();
+        let explanation = seen.as_ref().and_then(|seen| seen.0.as_ref().ok()).map(|node| {
+            self.world
+                .usage
+                .with(name, |ledger| Explanation::of(&binding, &policies.all, &node.node, ledger, now))
+        });
+        let worker = self.pulse.worker();
+        if matches!(worker, Worker::Known) {
+            self.note_standing(name, explanation.as_ref());
+        }
+        let existing = existing.as_deref().map(|seen| &seen.0);
+        let derived = self.name_of(&binding, name);
+        let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
+        let Some(port) = self.ports.of(&derived, existing.and_then(VirtualNode::port)) else {
+            return Verdict::Failed("no-port");
+        };
+        let occupants = self.world.pods_on(vnode);
+        let holds = occupants
+            .iter()
+            .filter(|pod| pod.0.holds_its_node(pod.0.is_mapped(&binding, &self.subject.install_namespace)));
+        let holds = holds.count();
+        let goes = existing.is_some_and(|existing| existing.tenure.leaving.is_some()) && holds == 0;
+        let belongings = if goes || existing.is_none() {
+            match self.belongings(vnode, goes).await {
+                Ok(belongings) => belongings,
+                Err(verdict) => return verdict,
+            }
+        } else {
+            Vec::new()
+        };
+        let address = self.proxiers.address_of(vnode);
+        let situation = Situation {
+            binding: &binding,
+            virtual_cluster: &self.subject.virtual_cluster,
+            physical_name: name,
+            worker,
+            node: seen.as_ref().map(|seen| seen.0.as_ref().map_err(String::as_str)),
+            explanation: explanation.as_ref(),
+            existing,
+            occupants: holds,
+            belongings: &belongings,
+            name: vnode,
+            port,
+            address: address.as_deref(),
+            settings: &self.vnode_settings(),
+            now,
+        };
+        let decision = vnode::plan(&situation);
+        let mut uid = existing.map(|existing| existing.meta.uid.to_string());
+        for action in &decision.actions {
+            let outcome = self.reconciler.write(&duty, action).await;
+            match &outcome {
+                Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
+                    // Another cluster's node has that name; ours gets the other one.
+                    self.taken.lock().insert(action.name.clone());
+                    self.ports.release(&action.name);
+                    return Verdict::Failed("name-taken");
+                }
+                Outcome::Done(written) => uid = written.uid.clone().or(uid),
+                _ => {}
+            }
+            if !outcome.fulfils(action) {
+                self.complain(action, &outcome);
+                return outcome.verdict();
+            }
+        }
+        self.tell_node(vnode, uid.as_deref(), &decision.events);
+        if existing.is_none() && seen.is_none() {
+            self.ports.release(vnode);
+        }
+        if let (Some(existing), Worker::Known, true) = (existing, worker, decision.actions.is_empty())
+            && let Err(verdict) = self.keep_company(&duty, &binding, existing).await
+        {
+            return verdict;
+        }
+        after(decision.again_at, now)
+    }
+
+    /// The `CSINode` and the placeholder pod of a virtual node.
+    async fn keep_company(&self, duty: &Duty, binding: &Binding, vnode: &VirtualNode) -> Result<(), Verdict> {
+        let leaves = vnode.tenure.leaving.is_some();
+        let virtual_cluster = &*self.subject.virtual_cluster;
+        let mut actions: Vec<Action> = Vec::new();
+        if !leaves && self.world.physical_csi.progress().is_synced() {
+            let on = Key::<Physical>::cluster_scoped(vnode.physical_name.as_str());
+            let physical = self.world.physical_csi.get(&on);
+            let existing = self.world.virtual_csi.get(&Key::cluster_scoped(vnode.name()));
+            actions.extend(csinode::plan(
+                binding,
+                virtual_cluster,
+                vnode,
+                physical.as_deref().map(|seen| &seen.0),
+                existing.as_deref().map(|seen| &seen.0),
+            ));
+        }
+        let ports = if leaves { Default::default() } else { self.world.usage.ports(&vnode.physical_name) };
+        let pods = self.world.pods_on(vnode.name());
+        let placeholders: Vec<_> = pods.iter().map(|pod| &pod.0).filter(|pod| pod.is_placeholder()).collect();
+        actions.extend(hostports::plan(binding, virtual_cluster, vnode.name(), &ports, &placeholders));
+        for action in &actions {
+            let outcome = self.reconciler.write(duty, action).await;
+            if !outcome.fulfils(action) {
+                self.complain(action, &outcome);
+                return Err(outcome.verdict());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node is called whose virtual node does not exist yet.
+    fn name_of(&self, binding: &Binding, node: &str) -> VnodeName {
+        let name = VnodeName::of(&binding.cluster_id, node);
+        if self.taken.lock().contains(name.as_str()) {
+            VnodeName::disambiguated(&binding.cluster_id, node)
+        } else {
+            name
+        }
+    }
+
+    /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten
+    /// seconds.
+    async fn belongings(&self, vnode: &str, goes: bool) -> Result<Vec<Belonging>, Verdict> {
+        let mut all = Vec::new();
+        if let Some(seen) = self.world.virtual_csi.get(&Key::cluster_scoped(vnode)) {
+            all.push(Belonging { kind: kinds::CSI_NODE, meta: seen.0.meta.clone() });
+        }
+        if goes {
+            let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, vnode);
+            match self.virt.get(&kinds::LEASE, &key).await {
+                Ok(Some(lease)) if lease.meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid) => {
+                    all.push(Belonging { kind: kinds::LEASE, meta: lease.meta });
+                }
+                Ok(_) => {}
+                Err(_) => return Err(Verdict::Failed("lease-not-read")),
+            }
+        }
+        Ok(all)
+    }
+
+    fn note_standing(&self, name: &Arc<str>, explanation: Option<&Explanation>) {
+        let Some(changed) = self.standings.note(name, explanation.map(Standing::of)) else { return };
+        // Many nodes change together: one word for all of them.
+        for (side, policy) in changed.iter().flat_map(Standing::policies) {
+            self.reconciler.queue.add_after(Duty::Policy(side, policy.into()), crate::syncer::WORDS_AFTER);
+        }
+        self.reconciler.queue.add_after(Duty::Binding, crate::syncer::WORDS_AFTER);
+    }
+
+    fn tell_node(&self, vnode: &str, uid: Option<&str>, events: &[Telling]) {
+        let subject = kubeocean_cluster::events::Subject {
+            kind: kinds::NODE,
+            namespace: String::new(),
+            name: vnode.to_owned(),
+            uid: uid.unwrap_or_default().to_owned(),
+        };
+        self.tell(&subject, events);
+    }
+
+    /// A server that refuses what is right by our own lights is for people to hear of.
+    pub(crate) fn complain(&self, action: &Action, outcome: &Outcome) {
+        let why = match outcome {
+            Outcome::Invalid(status) | Outcome::Forbidden(status) => status.to_string(),
+            _ => return,
+        };
+        let Some(subject) = self.binding_subject() else { return };
+        let side = match action.side {
+            Side::Virtual => "computing",
+            Side::Physical => "worker",
+        };
+        let message = format!(
+            "the {side} cluster refuses to {} {} {}: {why}",
+            action.verb.name(),
+            action.resource(),
+            action.name
+        );
+        let event = Telling { warning: true, reason: reasons::Event::WriteRefused.as_str(), message };
+        self.tell(&subject, &[event]);
+    }
+}

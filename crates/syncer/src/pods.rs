@@ -1,0 +1,85 @@
+//! One pod on a virtual node: what its node's lease means for it.
+
+use std::time::Duration;
+
+use kubeocean_cluster::events::Subject;
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_model::action::{Verb, kinds};
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::reclaim::{self, Situation, Twin};
+use kubeocean_model::vnode::Worker;
+
+use crate::syncer::{Syncer, after};
+use crate::world::{Duty, TWIN_OF};
+
+/// A budget that does not allow it now may allow it soon: another pod has become ready.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Syncer {
+    /// One round for one pod.
+    pub(crate) async fn look_at_pod(&self, key: &Key<Virtual>) -> Verdict {
+        let duty = Duty::Pod(key.clone());
+        if !self.reconciler.fences.is_open(&duty) {
+            return Verdict::Blocked;
+        }
+        let (Some(binding), Some(seen)) = (self.binding(), self.world.pods.get(key)) else {
+            return Verdict::Done;
+        };
+        let pod = &seen.0;
+        // Those on other bindings' nodes are theirs, and those on nodes that are gone V's own.
+        let Some(vnode) = self.world.vnodes.get(&Key::cluster_scoped(pod.node.as_str())) else {
+            return Verdict::Done;
+        };
+        let now = self.reconciler.clock.now();
+        let situation = Situation {
+            pod,
+            tenure: Some(&vnode.0.tenure),
+            is_mapped: pod.is_mapped(&binding, &self.subject.install_namespace),
+            has_budget: self.world.has_budget(pod),
+            twin: self.twin_of(&pod.meta.uid),
+            now,
+        };
+        let decision = reclaim::plan(&situation);
+        for action in &decision.actions {
+            let outcome = self.reconciler.write(&duty, action).await;
+            if !outcome.fulfils(action) {
+                if matches!(action.verb, Verb::Evict { .. }) {
+                    return after(decision.again_at, now).at_most(ASK_AGAIN);
+                }
+                self.complain(action, &outcome);
+                return outcome.verdict();
+            }
+        }
+        let subject = Subject {
+            kind: kinds::POD,
+            namespace: pod.meta.namespace.to_string(),
+            name: pod.meta.name.to_string(),
+            uid: pod.meta.uid.to_string(),
+        };
+        self.tell(&subject, decision.event.as_slice());
+        after(decision.again_at, now)
+    }
+
+    /// Whether a pod runs in the worker cluster.
+    fn twin_of(&self, uid: &str) -> Twin {
+        if !matches!(self.pulse.worker(), Worker::Known) {
+            return Twin::NotKnown;
+        }
+        let twins = self.world.physical_pods.by(&TWIN_OF, uid);
+        if twins.iter().any(|twin| twin.is_ours(&self.subject)) { Twin::Lives } else { Twin::None }
+    }
+}
+
+/// Verdicts with a limit.
+trait AtMost {
+    fn at_most(self, longest: Duration) -> Self;
+}
+
+impl AtMost for Verdict {
+    fn at_most(self, longest: Duration) -> Self {
+        match self {
+            Self::Again(wait) => Self::Again(wait.min(longest)),
+            _ => Self::Again(longest),
+        }
+    }
+}

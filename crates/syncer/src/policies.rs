@@ -1,0 +1,137 @@
+//! The policies of both sides, and what is said about them.
+//!
+//! Whether the worker cluster has policies at all is found out, and found out again: it decides whose word counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kubeocean_cluster::error::CallError;
+use kubeocean_model::key::Side;
+use kubeocean_model::lease;
+use kubeocean_model::object::Object;
+use kubeocean_model::policies::SeenPolicy;
+use kubeocean_model::window::Zone;
+use parking_lot::Mutex;
+
+use crate::world::World;
+
+/// Whether the worker cluster has policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Nobody has found out yet.
+    Unknown,
+    /// There is no such resource.
+    NotServed,
+    /// It may not be read.
+    Unreadable,
+    /// Yes, these.
+    Served,
+}
+
+/// All policies there are, read once for each edit. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Policies {
+    world: World,
+    zone: Zone,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    access: Access,
+    /// What it seems to be otherwise, heard once.
+    doubt: Option<Access>,
+    read: Option<Arc<Read>>,
+}
+
+/// The policies at one moment.
+pub(crate) struct Read {
+    edits: u64,
+    access: Access,
+    /// By side and name.
+    pub(crate) seen: BTreeMap<(Side, String), Arc<SeenPolicy>>,
+    /// As leases are judged by them.
+    pub(crate) all: lease::Policies,
+}
+
+impl Policies {
+    pub(crate) fn new(world: &World, zone: Zone) -> Self {
+        let state = State { access: Access::Unknown, doubt: None, read: None };
+        Self { world: world.clone(), zone, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Whether it is known which policies count.
+    pub(crate) fn is_known(&self) -> bool {
+        self.state.lock().access != Access::Unknown
+            || self.world.physical_policies.progress().is_synced()
+            || self.heard().is_some()
+    }
+
+    /// What the worker cluster says now, where that is an answer.
+    fn heard(&self) -> Option<Access> {
+        let progress = self.world.physical_policies.progress();
+        match progress.trouble() {
+            Some(CallError::Refused(status)) if status.code == 404 => Some(Access::NotServed),
+            Some(CallError::Refused(status)) if status.code == 403 => Some(Access::Unreadable),
+            None if progress.is_synced() => Some(Access::Served),
+            _ => None,
+        }
+    }
+
+    /// Looks whether the worker cluster has policies. What was there is not taken for gone at the first word: a server that has just started
+    /// does not know its own resources.
+    pub(crate) fn judge_access(&self) {
+        let Some(heard) = self.heard() else { return };
+        let mut state = self.state.lock();
+        let at_once = state.access != Access::Served || state.doubt == Some(heard);
+        if heard == state.access || at_once {
+            state.access = heard;
+            state.doubt = None;
+        } else {
+            state.doubt = Some(heard);
+        }
+    }
+
+    /// The policies as they are.
+    pub(crate) fn read(&self) -> Arc<Read> {
+        let edits = self.world.policy_edits.load(Ordering::Relaxed);
+        {
+            let mut state = self.state.lock();
+            if state.access == Access::Unknown
+                && let Some(heard) = self.heard()
+            {
+                state.access = heard;
+            }
+            let access = state.access;
+            if let Some(read) =
+                state.read.as_ref().filter(|read| read.edits == edits && read.access == access)
+            {
+                return Arc::clone(read);
+            }
+        }
+        let access = self.state.lock().access;
+        let mut seen = BTreeMap::new();
+        let mut candidates = |side, objects: Vec<(String, Arc<SeenPolicy>)>| -> Vec<lease::Candidate> {
+            let all = objects.iter().filter(|(_, policy)| !policy.meta.is_deleting());
+            let all = all.map(|(_, policy)| policy.candidate.clone()).collect();
+            seen.extend(objects.into_iter().map(|(name, policy)| ((side, name), policy)));
+            all
+        };
+        let read = |object: &Object| Arc::new(SeenPolicy::read(object, &self.zone));
+        let computing = self.world.virtual_policies.all();
+        let computing = computing.iter().map(|(key, object)| (key.name.to_string(), read(object))).collect();
+        let computing = candidates(Side::Virtual, computing);
+        let worker = match access {
+            Access::Unknown | Access::NotServed => lease::WorkerPolicies::NotServed,
+            Access::Unreadable => lease::WorkerPolicies::Unreadable,
+            Access::Served => {
+                let all = self.world.physical_policies.all();
+                let all = all.iter().map(|(key, object)| (key.name.to_string(), read(object))).collect();
+                lease::WorkerPolicies::Served(candidates(Side::Physical, all))
+            }
+        };
+        let read = Arc::new(Read { edits, access, seen, all: lease::Policies { worker, computing } });
+        self.state.lock().read = Some(Arc::clone(&read));
+        read
+    }
+}

@@ -1,0 +1,225 @@
+//! Does the worker cluster answer, and is it the one that we are bound to?
+//!
+//! One small question every five seconds: the mount namespace, whose uid is the worker cluster's identity. Silence counts from the last
+//! good answer, and only while questions are asked and fail: a process that slept has not been waiting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::progress::Step;
+use kubeocean_model::action::kinds;
+use kubeocean_model::key::{Key, Physical};
+use kubeocean_model::vnode::Worker;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::policies::Policies;
+use crate::world::{Subject, World};
+
+/// A worker that is lost is noticed within one of these after the time is up.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// A namespace is read in milliseconds. Who takes longer than this does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Silence of thirty seconds changes nothing, of more than this everything; the rest is for the questions under way.
+const LOST_AFTER: Duration = Duration::from_secs(40);
+
+/// And not before so many questions in a row went unanswered: one that slept through its own deadline proves nothing.
+const FAILURES: u32 = 3;
+
+/// What is known of the worker cluster's health. Clones are the same.
+#[derive(Clone)]
+pub struct Pulse {
+    state: Arc<Mutex<State>>,
+    world: World,
+    policies: Policies,
+    phys: Cluster<Physical>,
+    subject: Subject,
+    clock: Clock,
+    changed: Arc<dyn Fn(bool) + Send + Sync>,
+    /// Something was listed: from whom?
+    listed: Arc<Notify>,
+}
+
+struct State {
+    heard_at: Instant,
+    failures: u32,
+    /// Why the last question failed.
+    trouble: Option<String>,
+    /// Another cluster answers in its place.
+    refused: Option<String>,
+    /// The lists that were complete when the cluster last proved to be the right one.
+    verified: Option<Vec<u64>>,
+    told: Option<Worker>,
+}
+
+impl Pulse {
+    pub(crate) fn new(
+        phys: &Cluster<Physical>,
+        world: &World,
+        policies: &Policies,
+        subject: &Subject,
+        clock: &Clock,
+        changed: Arc<dyn Fn(bool) + Send + Sync>,
+    ) -> Self {
+        let state = State {
+            heard_at: Instant::now(),
+            failures: 0,
+            trouble: None,
+            refused: None,
+            verified: None,
+            told: None,
+        };
+        let listed = Arc::new(Notify::new());
+        let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
+        for (_, progress) in world.physical_progress().into_iter().chain([policies_of_it]) {
+            let listed = Arc::clone(&listed);
+            progress.listen(move |step| {
+                if matches!(step, Step::List) {
+                    listed.notify_one();
+                }
+                true
+            });
+        }
+        Self {
+            listed,
+            state: Arc::new(Mutex::new(state)),
+            world: world.clone(),
+            policies: policies.clone(),
+            phys: phys.clone(),
+            subject: subject.clone(),
+            clock: clock.clone(),
+            changed,
+        }
+    }
+
+    /// What may be said of the worker cluster now.
+    pub fn worker(&self) -> Worker {
+        let state = self.state.lock();
+        if state.refused.is_some() {
+            return Worker::NotKnown;
+        }
+        if state.is_lost() {
+            let silence = SignedDuration::try_from(state.heard_at.elapsed()).unwrap_or_default();
+            let now = self.clock.now();
+            return Worker::Lost { since: now.checked_sub(silence).unwrap_or(now) };
+        }
+        let synced = self.world.physical_progress().iter().all(|(_, progress)| progress.is_synced());
+        let verified = state.verified.as_ref() == Some(&self.lists());
+        if synced && verified && self.policies.is_known() { Worker::Known } else { Worker::NotKnown }
+    }
+
+    /// Whether nodes may be kept alive: everything but a lost worker cluster.
+    pub fn is_alive(&self) -> bool {
+        let state = self.state.lock();
+        state.refused.is_some() || !state.is_lost()
+    }
+
+    /// Why not, for people.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.refused.clone().or_else(|| state.trouble.clone())
+    }
+
+    /// Since when it has been silent, for people.
+    pub fn silent_since(&self) -> Option<Timestamp> {
+        let state = self.state.lock();
+        let silence =
+            SignedDuration::try_from(state.heard_at.elapsed()).ok().filter(|_| state.failures > 0)?;
+        self.clock.now().checked_sub(silence).ok()
+    }
+
+    fn lists(&self) -> Vec<u64> {
+        let physical = self.world.physical_progress();
+        let mut lists: Vec<u64> = physical.iter().map(|(_, progress)| progress.list()).collect();
+        lists.push(self.world.physical_policies.progress().list());
+        lists
+    }
+
+    /// Asks, for as long as it runs.
+    pub async fn run_until(&self, stop: CancellationToken) {
+        self.state.lock().heard_at = Instant::now();
+        while !stop.is_cancelled() {
+            self.beat().await;
+            let rest = tokio::time::timeout(EVERY, self.listed.notified());
+            stop.run_until_cancelled(rest).await;
+        }
+    }
+
+    /// One question.
+    pub async fn beat(&self) {
+        let lists = self.lists();
+        let key = Key::cluster_scoped(&*self.subject.mount_namespace);
+        let asked = tokio::time::timeout(ANSWER_WITHIN, self.phys.get(&kinds::NAMESPACE, &key)).await;
+        let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
+        let expected = self.expected();
+        {
+            let mut state = self.state.lock();
+            match answer {
+                Ok(Some(namespace)) if expected.iter().any(|uid| **uid == *namespace.meta.uid) => {
+                    state.heard_at = Instant::now();
+                    state.failures = 0;
+                    state.trouble = None;
+                    state.refused = None;
+                    state.verified = Some(lists);
+                }
+                // Nobody has said yet which cluster it should be.
+                Ok(_) if expected.is_empty() => {}
+                Ok(found) => {
+                    let found = found.map_or("none".to_owned(), |namespace| namespace.meta.uid.to_string());
+                    let message = format!(
+                        "namespace {} of the worker cluster was {} and is {found}: another cluster answers in its place, and nothing \
+                         is done until the right one does",
+                        self.subject.mount_namespace,
+                        expected.join(" or "),
+                    );
+                    if state.refused.as_ref() != Some(&message) {
+                        tracing::warn!(binding = %self.subject.binding, message, "the worker cluster is another one");
+                    }
+                    state.refused = Some(message);
+                    state.verified = None;
+                }
+                Err(error) => {
+                    state.failures += 1;
+                    state.trouble = Some(error.to_string());
+                }
+            }
+        }
+        self.policies.judge_access();
+        self.tell();
+    }
+
+    /// The identities that are the worker cluster's.
+    fn expected(&self) -> Vec<String> {
+        let key = Key::cluster_scoped(&*self.subject.binding);
+        let Some(seen) = self.world.bindings.get(&key) else { return Vec::new() };
+        let accepted = seen.0.meta.annotations.get(kubeocean_api::keys::annotations::ACCEPT_WORKER);
+        seen.0.bound_to().into_iter().chain(accepted).map(str::to_owned).collect()
+    }
+
+    /// Whoever acts on it hears of a change.
+    fn tell(&self) {
+        let now = self.worker();
+        let before = self.state.lock().told.replace(now);
+        let was_lost = matches!(before, Some(Worker::Lost { .. }));
+        match now {
+            Worker::Known if before != Some(Worker::Known) => (self.changed)(was_lost),
+            Worker::Lost { .. } if !was_lost => (self.changed)(false),
+            // What is not known is no reason to do anything.
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    fn is_lost(&self) -> bool {
+        self.failures >= FAILURES && self.heard_at.elapsed() > LOST_AFTER
+    }
+}

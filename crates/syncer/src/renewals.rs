@@ -1,0 +1,115 @@
+//! The Leases of all virtual nodes, renewed one after the other.
+//!
+//! V takes a node for lost fifty seconds after its last renewal. Each is renewed every ten seconds, a tenth more or less, so that a thousand
+//! of them are a hundred small writes a second and no crowd. At the start of a term they come before anything else, a hundred a second: a
+//! standby takes over fifteen seconds after its leader's last word, the last renewal was ten seconds before that, and ten more
+//! are left for a thousand nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_api::keys::labels;
+use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
+use kubeocean_cluster::apply::{Applier, Outcome};
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::leader::micro_time;
+use kubeocean_cluster::queue::{Queue, Verdict};
+use kubeocean_model::action::{Action, Mark, PatchForm, Verb, kinds};
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::vnode::VirtualNode;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::pulse::Pulse;
+use crate::world::{Subject, World};
+
+/// How long a Lease counts, as kubelets have it.
+const LASTS: u32 = 40;
+
+/// Renewals at a time. Each takes some milliseconds; eight of them are a thousand a second.
+const AT_A_TIME: usize = 8;
+
+/// Between two renewals at the start of a term.
+const SPREAD: Duration = Duration::from_millis(10);
+
+/// Keeps virtual nodes alive.
+#[derive(Clone)]
+pub(crate) struct Renewals {
+    pub(crate) queue: Queue<String>,
+    pub(crate) applier: Applier,
+    pub(crate) world: World,
+    pub(crate) pulse: Pulse,
+    pub(crate) subject: Subject,
+    pub(crate) clock: Clock,
+    pub(crate) every: Duration,
+    pub(crate) holder: Arc<str>,
+}
+
+impl Renewals {
+    /// Renews for as long as this process leads.
+    pub(crate) async fn run_until(&self, stop: CancellationToken) {
+        self.world.vnodes.progress().synced().await;
+        self.renew_all();
+        let look = |vnode: String| async move { self.renew(&vnode).await };
+        self.queue.run_until(stop, AT_A_TIME, look).await;
+    }
+
+    /// All of them are due, one shortly after the other.
+    pub(crate) fn renew_all(&self) {
+        let mut delay = Duration::ZERO;
+        for (key, _) in self.world.vnodes.all() {
+            self.queue.add_after(key.name.to_string(), delay);
+            delay += SPREAD;
+        }
+    }
+
+    async fn renew(&self, vnode: &str) -> Verdict {
+        let Some(seen) = self.world.vnodes.get(&Key::cluster_scoped(vnode)) else { return Verdict::Done };
+        let again = Verdict::Again(self.interval(vnode));
+        if !self.pulse.is_alive() {
+            return again;
+        }
+        let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, vnode);
+        let renewed = json!({"spec": self.spec()});
+        let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body: renewed };
+        let action = Action::new(kinds::LEASE, &key, verb, "its worker cluster answers");
+        let outcome = self.applier.apply_vital(&action).await;
+        let outcome = match outcome {
+            Outcome::Gone => self.applier.apply_vital(&self.create(&key, &seen.0)).await,
+            outcome => outcome,
+        };
+        match outcome {
+            outcome if outcome.is_done() => again,
+            Outcome::NotLeading => again,
+            // Later is too late.
+            _ => Verdict::Again(Duration::from_secs(2)),
+        }
+    }
+
+    fn spec(&self) -> Value {
+        json!({"renewTime": micro_time(self.clock.now()), "holderIdentity": &*self.holder, "leaseDurationSeconds": LASTS})
+    }
+
+    fn create(&self, key: &Key<Virtual>, vnode: &VirtualNode) -> Action {
+        let body = json!({
+            "metadata": {
+                "labels": {
+                    labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: &*self.subject.uid,
+                    labels::VIRTUAL_CLUSTER_UID: &*self.subject.virtual_cluster,
+                },
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": vnode.name(), "uid": &*vnode.meta.uid},
+                ],
+            },
+            "spec": self.spec(),
+        });
+        let mark = Mark { labels: &[labels::BINDING_UID], annotations: &[] };
+        Action::new(kinds::LEASE, key, Verb::Create { body, mark }, "its virtual node is new")
+    }
+
+    /// A tenth more or less, each node its own: those that were renewed together part.
+    fn interval(&self, vnode: &str) -> Duration {
+        let place = vnode.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
+        self.every.mul_f64(0.9 + f64::from(place % 200) / 1000.0)
+    }
+}

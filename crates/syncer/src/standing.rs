@@ -1,0 +1,97 @@
+//! What came of the last look at each node: for the counts and words that people read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kubeocean_model::key::Side;
+use kubeocean_model::lease::{Choice, Explanation, NoLease, Outcome};
+use kubeocean_model::policies::Use;
+use parking_lot::Mutex;
+
+/// What came of one look.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Standing {
+    /// Whether it is leased.
+    pub(crate) is_leased: bool,
+    /// Whether its windows are closed.
+    pub(crate) is_closed: bool,
+    /// Why it is not leased.
+    pub(crate) refusal: Option<NoLease>,
+    /// The policies that count.
+    winners: Vec<(Side, String)>,
+    /// Those for which an older one counts.
+    shadowed: Vec<(Side, String, String)>,
+}
+
+impl Standing {
+    pub(crate) fn of(explanation: &Explanation) -> Self {
+        let mut standing = Self::default();
+        match &explanation.outcome {
+            Outcome::Leased(lease) => {
+                standing.is_leased = true;
+                standing.is_closed = !lease.active;
+                let winners = lease.winners.iter().map(|(side, policy)| (side, policy.name.clone()));
+                standing.winners = winners.collect();
+            }
+            Outcome::NotLeased(why) => standing.refusal = Some(why.clone()),
+        }
+        let mut shadows = |side, choice: &Choice| {
+            let shadowed = choice.shadowed().map(|(policy, by)| (side, policy.to_owned(), by.to_owned()));
+            standing.shadowed.extend(shadowed);
+        };
+        if let Some(worker) = &explanation.worker {
+            shadows(Side::Physical, worker);
+        }
+        shadows(Side::Virtual, &explanation.computing);
+        standing
+    }
+
+    /// The policies that it says something about.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = (Side, &str)> {
+        let winners = self.winners.iter().map(|(side, policy)| (*side, policy.as_str()));
+        winners.chain(self.shadowed.iter().map(|(side, policy, _)| (*side, policy.as_str())))
+    }
+}
+
+/// What came of the last look at each node. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Standings(Arc<Mutex<BTreeMap<Arc<str>, Standing>>>);
+
+impl Standings {
+    /// Notes what came of a look. If it is news, gives what was so before and is so now.
+    pub(crate) fn note(&self, node: &Arc<str>, standing: Option<Standing>) -> Option<[Standing; 2]> {
+        let mut all = self.0.lock();
+        let before = match standing.clone() {
+            Some(standing) => all.insert(Arc::clone(node), standing),
+            None => all.remove(node),
+        };
+        (before != standing).then(|| [before.unwrap_or_default(), standing.unwrap_or_default()])
+    }
+
+    /// What is made of a policy.
+    pub(crate) fn use_of(&self, side: Side, policy: &str) -> Use {
+        let mut used = Use::default();
+        for standing in self.0.lock().values() {
+            if standing.winners.iter().any(|(of, winner)| *of == side && winner == policy) {
+                used.nodes += 1;
+            }
+            let shadow = standing.shadowed.iter().find(|(of, shadowed, _)| *of == side && shadowed == policy);
+            if let Some((_, _, by)) = shadow {
+                let (count, _) = used.shadowed.get_or_insert_with(|| (0, by.clone()));
+                *count += 1;
+            }
+        }
+        used
+    }
+
+    /// Why nothing is leased, if a policy is the reason; and whether all that is leased is closed.
+    pub(crate) fn summary(&self) -> (Option<NoLease>, bool) {
+        let all = self.0.lock();
+        let refusals = || all.values().filter_map(|standing| standing.refusal.as_ref());
+        let denied = refusals().find(|why| matches!(why, NoLease::PermissionDenied { .. }));
+        let refusal = denied.or_else(|| refusals().find(|why| why.reason().is_some()));
+        let mut leased = all.values().filter(|standing| standing.is_leased).peekable();
+        let closed = leased.peek().is_some() && leased.all(|standing| standing.is_closed);
+        (refusal.cloned(), closed)
+    }
+}

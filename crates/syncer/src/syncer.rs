@@ -1,0 +1,269 @@
+//! The loops of a syncer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubeocean_cluster::apply::Applier;
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::events::{self, Recorder, Reporter, Severity};
+use kubeocean_cluster::leader::Leadership;
+use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::queue::{Queue, Retry, Verdict};
+use kubeocean_cluster::reconcile::Reconciler;
+use kubeocean_cluster::store::Entry;
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::Telling;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::leasing::{SYNCER, has_begun};
+use kubeocean_model::vnode::Settings;
+use kubeocean_model::window::Zone;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::endpoints::Ports;
+use crate::endpoints::Proxiers;
+use crate::policies::Policies;
+use crate::pulse::Pulse;
+use crate::renewals::Renewals;
+use crate::standing::Standings;
+use crate::world::{Duty, SeenBinding, Subject, Watching, World};
+
+/// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
+const AT_A_TIME: usize = 32;
+
+/// Many nodes change together; one word about all of them is enough.
+pub(crate) const WORDS_AFTER: Duration = Duration::from_secs(1);
+
+/// Timers go by the monotonic clock, plans by the wall. A look at least this often brings them together.
+const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(30);
+
+/// What a set of loops is made of.
+pub struct Parts {
+    /// For whom.
+    pub subject: Subject,
+    /// The computing cluster.
+    pub virt: Cluster<Virtual>,
+    /// The worker cluster.
+    pub phys: Cluster<Physical>,
+    /// Whether this process writes.
+    pub leadership: Leadership,
+    /// What time it is.
+    pub clock: Clock,
+    /// Where things are counted.
+    pub metrics: Metrics,
+    /// What virtual nodes are like.
+    pub settings: Settings,
+    /// The zone of windows that name none.
+    pub zone: Zone,
+    /// How often Leases are renewed.
+    pub renew_every: Duration,
+    /// Who renews them.
+    pub holder: Arc<str>,
+    /// The ports that are taken.
+    pub ports: Ports,
+    /// The address of proxiers in this process; `None`: they are found by their Service.
+    pub proxier_here: Option<Option<Arc<str>>>,
+    /// For simulations: what delays are jittered by.
+    pub seed: Option<u64>,
+}
+
+/// The loops of a syncer. Clones are the same.
+#[derive(Clone)]
+pub struct Syncer {
+    /// What it knows.
+    pub world: World,
+    /// How the worker cluster is.
+    pub pulse: Pulse,
+    pub(crate) subject: Subject,
+    pub(crate) virt: Cluster<Virtual>,
+    pub(crate) policies: Policies,
+    pub(crate) standings: Standings,
+    pub(crate) reconciler: Reconciler<Duty>,
+    pub(crate) proxiers: Proxiers,
+    pub(crate) ports: Ports,
+    /// Names that others have.
+    pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
+    settings: Arc<Mutex<Settings>>,
+    renewals: Renewals,
+    recorder: Recorder,
+    leadership: Leadership,
+}
+
+/// What runs whether this process leads or not.
+pub struct Background {
+    /// Keeps the stores current.
+    pub watching: Vec<Watching>,
+    /// Sends Events.
+    pub reporter: Reporter<Virtual>,
+}
+
+impl Syncer {
+    /// Everything, not running yet.
+    pub fn new(parts: Parts) -> (Self, Background) {
+        let Parts {
+            subject,
+            virt,
+            phys,
+            leadership,
+            clock,
+            metrics,
+            settings,
+            zone,
+            renew_every,
+            holder,
+            ports,
+            proxier_here,
+            seed,
+        } = parts;
+        let retry = Retry { seed: seed.unwrap_or(Retry::default().seed), ..Retry::default() };
+        let queue = Queue::new("duties", retry, &metrics);
+        let leases = Queue::new("leases", retry, &metrics);
+        let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
+        let policies = Policies::new(&world, zone);
+        let (told, of, renewed) = (queue.clone(), world.clone(), leases.clone());
+        let changed = move |is_back: bool| {
+            of.look_at_everything(&told);
+            told.reset_all();
+            // Who is back should not wait for its turn.
+            for (key, _) in of.vnodes.all().into_iter().filter(|_| is_back) {
+                renewed.add(key.name.to_string());
+            }
+        };
+        let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, Arc::new(changed));
+        let applier = Applier::new(SYNCER).virtually(&virt).physically(&phys).while_leading(&leadership);
+        let (recorder, reporter) = Recorder::new(SYNCER, applier.clone(), &clock, &metrics);
+        let renewals = Renewals {
+            queue: leases,
+            applier: applier.clone(),
+            world: world.clone(),
+            pulse: pulse.clone(),
+            subject: subject.clone(),
+            clock: clock.clone(),
+            every: renew_every,
+            holder,
+        };
+        let reconciler = Reconciler::new(queue, applier, &clock)
+            .following(kinds::BINDING, &world.bindings)
+            .following(kinds::NODE, &world.vnodes)
+            .following(kinds::CSI_NODE, &world.virtual_csi)
+            .following(kinds::POD, &world.pods)
+            .following(kinds::POLICY, &world.virtual_policies)
+            .following(kinds::POLICY, &world.physical_policies);
+        let proxiers = match proxier_here {
+            Some(address) => Proxiers::Here(address),
+            None => Proxiers::Published(world.endpoints.clone()),
+        };
+        let syncer = Self {
+            world,
+            pulse,
+            subject,
+            virt,
+            policies,
+            standings: Standings::default(),
+            reconciler,
+            proxiers,
+            ports,
+            taken: Arc::default(),
+            settings: Arc::new(Mutex::new(settings)),
+            renewals,
+            recorder,
+            leadership,
+        };
+        (syncer, Background { watching, reporter })
+    }
+
+    /// Everything in one future, for who supervises nothing: until told to stop.
+    pub async fn run_until(&self, background: Background, stop: CancellationToken) {
+        let Background { watching, reporter } = background;
+        let watching = futures::future::join_all(watching.into_iter().map(|(_, watching)| watching));
+        let all = async {
+            tokio::join!(watching, reporter.run(), self.pulse.run_until(stop.clone()), self.terms(&stop),)
+        };
+        stop.run_until_cancelled(all).await;
+    }
+
+    /// One term after the other.
+    async fn terms(&self, stop: &CancellationToken) {
+        let mut changes = self.leadership.changes();
+        while changes.wait_for(|leads| *leads).await.is_ok() {
+            let term = stop.child_token();
+            let end = async {
+                drop(changes.wait_for(|leads| !*leads).await);
+                term.cancel();
+            };
+            tokio::join!(self.lead_duties(term.clone()), self.lead_renewals(term.clone()), end);
+        }
+    }
+
+    /// Keeps virtual nodes alive while this process leads.
+    pub async fn lead_renewals(&self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.renewals.run_until(stop.clone())).await;
+    }
+
+    /// Does everything else while this process leads.
+    pub async fn lead_duties(&self, stop: CancellationToken) {
+        if stop.run_until_cancelled(self.world.virtually_synced()).await.is_none() {
+            return;
+        }
+        self.world.look_at_everything(&self.reconciler.queue);
+        let look = |duty: Duty| async move { self.look(&duty).await };
+        self.reconciler.queue.run_until(stop, AT_A_TIME, look).await;
+    }
+
+    async fn look(&self, duty: &Duty) -> Verdict {
+        match duty {
+            Duty::Binding => self.look_at_binding().await,
+            Duty::Policy(side, name) => self.look_at_policy(*side, name).await,
+            Duty::Node(name) => self.look_at_node(name).await,
+            Duty::Pod(key) => self.look_at_pod(key).await,
+        }
+    }
+
+    /// The binding's object, if it is still the one.
+    pub(crate) fn binding_object(&self) -> Option<Arc<Entry<SeenBinding>>> {
+        let key = Key::cluster_scoped(&*self.subject.binding);
+        self.world.bindings.get(&key).filter(|seen| *seen.0.meta.uid == *self.subject.uid)
+    }
+
+    /// The binding, once something may be written for it.
+    pub(crate) fn binding(&self) -> Option<Binding> {
+        let seen = self.binding_object().filter(|seen| has_begun(&seen.0))?;
+        seen.0.parsed.clone().ok()
+    }
+
+    pub(crate) fn vnode_settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    pub(crate) fn binding_subject(&self) -> Option<events::Subject> {
+        let seen = self.binding_object()?;
+        Some(events::Subject {
+            kind: kinds::BINDING,
+            namespace: String::new(),
+            name: seen.0.meta.name.to_string(),
+            uid: seen.0.meta.uid.to_string(),
+        })
+    }
+
+    pub(crate) fn tell(&self, subject: &events::Subject, told: &[Telling]) {
+        for Telling { warning, reason, message } in told {
+            let severity = if *warning { Severity::Warning } else { Severity::Normal };
+            self.recorder.tell(subject, severity, *reason, message.as_str());
+        }
+    }
+}
+
+/// To be looked at again then.
+pub(crate) fn after(again_at: Option<Timestamp>, now: Timestamp) -> Verdict {
+    match again_at {
+        Some(at) => {
+            let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+            Verdict::Again(wait.min(LOOK_AT_THE_CLOCK))
+        }
+        None => Verdict::Done,
+    }
+}

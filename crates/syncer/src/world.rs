@@ -1,0 +1,466 @@
+//! What a syncer knows of both sides.
+//!
+//! A standby keeps all of it current, so that it can lead at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::future::BoxFuture;
+use kubeocean_api::keys::names::VNODE_PREFIX;
+use kubeocean_api::keys::{annotations, labels};
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::informer::Informer;
+use kubeocean_cluster::progress::Progress;
+use kubeocean_cluster::queue::{Queue, QueueKey};
+use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
+use kubeocean_model::action::{Kind, kinds};
+use kubeocean_model::bind::BindingObject;
+use kubeocean_model::csinode::CsiNode;
+use kubeocean_model::key::{Key, Physical, Side, Virtual};
+use kubeocean_model::object::Object;
+use kubeocean_model::reclaim::VirtualPod;
+use kubeocean_model::selector::LabelSelector;
+use kubeocean_model::vnode::{PhysicalNode, VirtualNode};
+
+use crate::usage::{SeenPod, Usage};
+
+/// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
+const CROWD: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The binding, as it is kept.
+#[derive(Debug)]
+pub struct SeenBinding(pub BindingObject);
+
+impl Shape for SeenBinding {
+    fn of(object: Object) -> Self {
+        Self(BindingObject::read(&object))
+    }
+}
+
+/// A virtual node, as it is kept.
+#[derive(Debug)]
+pub struct SeenVnode(pub VirtualNode);
+
+impl Shape for SeenVnode {
+    fn of(object: Object) -> Self {
+        Self(VirtualNode::read(&object))
+    }
+}
+
+/// A worker cluster's node, as it is kept; or what cannot be read of it.
+#[derive(Debug)]
+pub struct SeenNode(pub Result<PhysicalNode, String>);
+
+impl Shape for SeenNode {
+    fn of(object: Object) -> Self {
+        Self(PhysicalNode::read(&object))
+    }
+}
+
+/// A pod on a virtual node, as it is kept.
+#[derive(Debug)]
+pub struct SeenVirtualPod(pub VirtualPod);
+
+impl Shape for SeenVirtualPod {
+    fn of(object: Object) -> Self {
+        Self(VirtualPod::read(&object))
+    }
+}
+
+/// A `CSINode`, as it is kept.
+#[derive(Debug)]
+pub struct SeenCsiNode(pub CsiNode);
+
+impl Shape for SeenCsiNode {
+    fn of(object: Object) -> Self {
+        Self(CsiNode::read(&object))
+    }
+}
+
+/// A disruption budget: which pods it means.
+#[derive(Debug)]
+pub struct SeenBudget {
+    namespace: String,
+    selector: Option<LabelSelector>,
+}
+
+impl Shape for SeenBudget {
+    fn of(object: Object) -> Self {
+        let spec = object.field::<serde_json::Value>("spec").ok().flatten().unwrap_or_default();
+        let selector = serde_json::from_value(spec["selector"].clone()).ok();
+        Self {
+            namespace: object.meta.namespace.to_string(),
+            // One that cannot be read means none: an eviction is refused by the server where it knows better.
+            selector: selector.and_then(|selector| LabelSelector::parse(Some(&selector)).ok()),
+        }
+    }
+}
+
+static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![seen.0.physical_name.clone()]);
+static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
+static IN_NAMESPACE: Index<SeenBudget> = Index::new("namespace", |seen| vec![seen.namespace.clone()]);
+pub(crate) static TWIN_OF: Index<SeenPod> =
+    Index::new("virtual", |seen| seen.virtual_uid.iter().map(ToString::to_string).collect());
+
+/// What there is to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Duty {
+    /// The binding: finalizer, condition, counts.
+    Binding,
+    /// A policy of either side.
+    Policy(Side, Arc<str>),
+    /// A node of the worker cluster, and all that V has of it.
+    Node(Arc<str>),
+    /// A pod on a virtual node.
+    Pod(Key<Virtual>),
+}
+
+impl QueueKey for Duty {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Binding => "binding",
+            Self::Policy(..) => "policies",
+            Self::Node(_) => "nodes",
+            Self::Pod(_) => "pods",
+        }
+    }
+}
+
+/// For whom a syncer works.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The binding's name.
+    pub binding: Arc<str>,
+    /// The binding's uid: another one of that name is another's job.
+    pub uid: Arc<str>,
+    /// Its `clusterID`, which never changes.
+    pub cluster_id: kubeocean_model::naming::ClusterId,
+    /// P namespace of what we make there, which never changes either.
+    pub mount_namespace: Arc<str>,
+    /// Where we are installed.
+    pub install_namespace: Arc<str>,
+    /// Uid that stands for the computing cluster.
+    pub virtual_cluster: Arc<str>,
+}
+
+/// The stores. Clones are the same.
+#[derive(Clone)]
+pub struct World {
+    /// The binding.
+    pub bindings: Store<Virtual, SeenBinding>,
+    /// Its virtual nodes.
+    pub vnodes: Store<Virtual, SeenVnode>,
+    /// Their `CSINodes`.
+    pub virtual_csi: Store<Virtual, SeenCsiNode>,
+    /// Pods on virtual nodes, of any binding.
+    pub pods: Store<Virtual, SeenVirtualPod>,
+    /// Disruption budgets.
+    pub budgets: Store<Virtual, SeenBudget>,
+    /// The borrower's policies.
+    pub virtual_policies: Store<Virtual, Object>,
+    /// The worker cluster's nodes.
+    pub nodes: Store<Physical, SeenNode>,
+    /// Their `CSINodes`.
+    pub physical_csi: Store<Physical, SeenCsiNode>,
+    /// Its pods, as far as they count.
+    pub physical_pods: Store<Physical, SeenPod>,
+    /// The lender's policies.
+    pub physical_policies: Store<Physical, Object>,
+    /// How often policies have changed.
+    pub(crate) policy_edits: Arc<AtomicU64>,
+    /// Who uses how much of each node.
+    pub usage: Usage,
+    /// Endpoints of the proxier.
+    pub endpoints: Store<Virtual, Object>,
+}
+
+/// A loop that keeps a store current.
+pub type Watching = (String, BoxFuture<'static, ()>);
+
+impl World {
+    /// The stores, and the loops that keep them current.
+    pub fn watch(
+        virt: &Cluster<Virtual>,
+        phys: &Cluster<Physical>,
+        subject: &Subject,
+        queue: &Queue<Duty>,
+        leases: &Queue<String>,
+    ) -> (Self, Vec<Watching>) {
+        let mut loops = Vec::new();
+        let binding = Informer::<Virtual, SeenBinding>::of(virt, kinds::BINDING)
+            .fields(format!("metadata.name={}", subject.binding));
+        let physical_nodes = Informer::<Physical, SeenNode>::of(phys, kinds::NODE);
+        let told = queue.clone();
+        let (informer, _switch) = physical_nodes
+            .on_change(move |change| told.add(Duty::Node(Arc::clone(&change.key.name))))
+            .build();
+        let nodes = informer.store();
+        loops.push(("worker nodes".to_owned(), Box::pin(informer.run()) as BoxFuture<'static, ()>));
+
+        let uid = Arc::clone(&subject.uid);
+        let vnodes = Informer::<Virtual, SeenVnode>::of(virt, kinds::NODE)
+            .labels(format!("{}={}", labels::CLUSTER_BINDING, subject.binding))
+            // Those of older installations have no uid.
+            .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
+            .indexed_by(&OF_NODE);
+        let virtual_pods = Informer::<Virtual, SeenVirtualPod>::of(virt, kinds::POD)
+            .keep(|object| {
+                object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX))
+            })
+            .indexed_by(&ON_NODE);
+        let known: Arc<parking_lot::RwLock<Option<World>>> = Arc::default();
+        let (world, told, renewed) = (Arc::clone(&known), queue.clone(), leases.clone());
+        let (informer, _switch) = vnodes
+            .on_change(move |change| {
+                if change.old.is_none() {
+                    renewed.add(change.key.name.to_string());
+                }
+                let seen = change.old.into_iter().chain(change.new);
+                for vnode in seen {
+                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+                }
+                told.add_after(Duty::Binding, CROWD);
+                // What it remembers is what becomes of its pods.
+                let tenure = |seen: &Arc<Entry<SeenVnode>>| seen.0.tenure.clone();
+                if change.old.map(tenure) != change.new.map(tenure)
+                    && let Some(world) = &*world.read()
+                {
+                    for pod in world.pods.keys_by(&ON_NODE, &change.key.name) {
+                        told.add(Duty::Pod(pod));
+                    }
+                }
+            })
+            .build();
+        let vnodes = informer.store();
+        loops.push(("virtual nodes".to_owned(), Box::pin(informer.run())));
+
+        let (of, told) = (vnodes.clone(), queue.clone());
+        let (informer, _switch) = virtual_pods
+            .on_change(move |change| {
+                told.add(Duty::Pod(change.key.clone()));
+                let seen = change.old.into_iter().chain(change.new);
+                for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
+                    // A node that leaves waits for it; placeholders are part of it.
+                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+                }
+            })
+            .build();
+        let pods = informer.store();
+        loops.push(("pods".to_owned(), Box::pin(informer.run())));
+
+        let told = queue.clone();
+        let (world, of) = (Arc::clone(&known), subject.clone());
+        let (informer, _switch) = binding
+            .on_change(move |change| {
+                told.reset(Duty::Binding);
+                let asks = |seen: &Arc<Entry<SeenBinding>>| {
+                    (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
+                };
+                let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *of.uid);
+                if concerns
+                    && change.old.map(asks) != change.new.map(asks)
+                    && let Some(world) = &*world.read()
+                {
+                    world.look_at_everything(&told);
+                }
+            })
+            .build();
+        let bindings = informer.store();
+        loops.push(("binding".to_owned(), Box::pin(informer.run())));
+
+        let (virtual_csi, watching) = csi_nodes(virt, Some(&subject.uid), queue, |seen| {
+            let on = seen.0.meta.annotations.get(annotations::PHYSICAL_NODE_NAME);
+            on.unwrap_or_default().to_owned()
+        });
+        loops.push(("virtual CSINodes".to_owned(), watching));
+        let (physical_csi, watching) = csi_nodes(phys, None, queue, |seen| seen.0.meta.name.to_string());
+        loops.push(("worker CSINodes".to_owned(), watching));
+
+        let budgets =
+            Informer::<Virtual, SeenBudget>::of(virt, kinds::DISRUPTION_BUDGET).indexed_by(&IN_NAMESPACE);
+        let (informer, _switch) = budgets.build();
+        let budgets = informer.store();
+        loops.push(("disruption budgets".to_owned(), Box::pin(informer.run())));
+
+        let policy_edits = Arc::default();
+        let (virtual_policies, watching) = policies(virt, &known, queue, &policy_edits);
+        loops.push(("policies".to_owned(), watching));
+        let (physical_policies, watching) = policies(phys, &known, queue, &policy_edits);
+        loops.push(("worker policies".to_owned(), watching));
+
+        let usage = Usage::new(subject);
+        let (kept, told) = (usage.clone(), queue.clone());
+        let (informer, _switch) = Informer::<Physical, SeenPod>::of(phys, kinds::POD)
+            .indexed_by(&TWIN_OF)
+            .on_change(move |change| {
+                for node in kept.follow(change) {
+                    told.add_after(Duty::Node(node), CROWD);
+                }
+                let twins = change.old.into_iter().chain(change.new);
+                for key in twins.filter_map(|pod| pod.virtual_key.clone()) {
+                    told.add(Duty::Pod(key));
+                }
+            })
+            .build();
+        let physical_pods = informer.store();
+        loops.push(("worker pods".to_owned(), Box::pin(informer.run())));
+
+        let service = subject.cluster_id.proxier_service();
+        let (world, told) = (Arc::clone(&known), queue.clone());
+        let (informer, _switch) = Informer::<Virtual, Object>::of(virt, kinds::ENDPOINT_SLICE)
+            .namespace(&*subject.install_namespace)
+            .labels(format!("kubernetes.io/service-name={service}"))
+            .on_change(move |_| {
+                if let Some(world) = &*world.read() {
+                    world.look_at_nodes(&told);
+                }
+            })
+            .build();
+        let endpoints = informer.store();
+        loops.push(("endpoints of the proxier".to_owned(), Box::pin(informer.run())));
+
+        let world = Self {
+            bindings,
+            vnodes,
+            virtual_csi,
+            pods,
+            budgets,
+            virtual_policies,
+            nodes,
+            physical_csi,
+            physical_pods,
+            physical_policies,
+            policy_edits,
+            usage,
+            endpoints,
+        };
+        *known.write() = Some(world.clone());
+        (world, loops)
+    }
+
+    /// How far the stores of V have come, by name.
+    pub fn virtual_progress(&self) -> Vec<(&'static str, Progress)> {
+        vec![
+            ("clusterbindings", self.bindings.progress().clone()),
+            ("nodes", self.vnodes.progress().clone()),
+            ("csinodes", self.virtual_csi.progress().clone()),
+            ("pods", self.pods.progress().clone()),
+            ("poddisruptionbudgets", self.budgets.progress().clone()),
+            ("resourceleasingpolicies", self.virtual_policies.progress().clone()),
+            ("endpointslices", self.endpoints.progress().clone()),
+        ]
+    }
+
+    /// How far the stores of P have come, by name. Without these nothing is known of its nodes.
+    pub fn physical_progress(&self) -> Vec<(&'static str, Progress)> {
+        vec![
+            ("worker nodes", self.nodes.progress().clone()),
+            ("worker pods", self.physical_pods.progress().clone()),
+        ]
+    }
+
+    /// Waits until every store of V was complete once.
+    pub async fn virtually_synced(&self) {
+        for (_, progress) in self.virtual_progress() {
+            progress.synced().await;
+        }
+    }
+
+    /// Everything is to be looked at.
+    pub fn look_at_everything(&self, queue: &Queue<Duty>) {
+        queue.reset(Duty::Binding);
+        self.look_at_nodes(queue);
+        for (key, _) in self.pods.all() {
+            queue.add(Duty::Pod(key));
+        }
+        self.look_at_policies(queue);
+    }
+
+    /// All policies are to be looked at.
+    pub fn look_at_policies(&self, queue: &Queue<Duty>) {
+        for (key, _) in self.virtual_policies.all() {
+            queue.add(Duty::Policy(Side::Virtual, key.name));
+        }
+        for (key, _) in self.physical_policies.all() {
+            queue.add(Duty::Policy(Side::Physical, key.name));
+        }
+    }
+
+    /// All nodes are to be looked at, those of which only a virtual node is left included.
+    pub fn look_at_nodes(&self, queue: &Queue<Duty>) {
+        for (key, _) in self.nodes.all() {
+            queue.add(Duty::Node(key.name));
+        }
+        for (_, vnode) in self.vnodes.all() {
+            queue.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+        }
+    }
+
+    /// The virtual node of a P node.
+    pub fn vnode_of(&self, node: &str) -> Option<Arc<Entry<SeenVnode>>> {
+        self.vnodes.by(&OF_NODE, node).into_iter().next()
+    }
+
+    /// The pods on a virtual node.
+    pub fn pods_on(&self, vnode: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
+        self.pods.by(&ON_NODE, vnode)
+    }
+
+    /// Whether a disruption budget means a pod.
+    pub fn has_budget(&self, pod: &VirtualPod) -> bool {
+        let labels = pod.meta.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let budgets = self.budgets.by(&IN_NAMESPACE, &pod.meta.namespace);
+        budgets
+            .iter()
+            .any(|budget| budget.selector.as_ref().is_some_and(|selector| selector.matches(&labels)))
+    }
+}
+
+type Known = Arc<parking_lot::RwLock<Option<World>>>;
+
+/// Policies of one side: whatever changes about one of them may concern every node.
+fn policies<S: kubeocean_model::key::OnSide>(
+    cluster: &Cluster<S>,
+    known: &Known,
+    queue: &Queue<Duty>,
+    edits: &Arc<AtomicU64>,
+) -> (Store<S, Object>, BoxFuture<'static, ()>) {
+    let (world, told, edits) = (Arc::clone(known), queue.clone(), Arc::clone(edits));
+    let informer = Informer::<S, Object>::of(cluster, kinds::POLICY);
+    let (informer, _switch) = informer
+        .on_change(move |change: &Change<'_, S, Object>| {
+            edits.fetch_add(1, Ordering::Relaxed);
+            told.add(Duty::Policy(S::SIDE, Arc::clone(&change.key.name)));
+            let asks = |seen: &Arc<Entry<Object>>| (seen.uid.clone(), seen.meta.generation);
+            if change.old.map(asks) != change.new.map(asks)
+                && let Some(world) = &*world.read()
+            {
+                world.look_at_nodes(&told);
+                told.add(Duty::Binding);
+            }
+        })
+        .build();
+    (informer.store(), Box::pin(informer.run()))
+}
+
+fn csi_nodes<S: kubeocean_model::key::OnSide>(
+    cluster: &Cluster<S>,
+    binding_uid: Option<&str>,
+    queue: &Queue<Duty>,
+    node: fn(&Entry<SeenCsiNode>) -> String,
+) -> (Store<S, SeenCsiNode>, BoxFuture<'static, ()>) {
+    let kind: Kind = kinds::CSI_NODE;
+    let mut informer = Informer::<S, SeenCsiNode>::of(cluster, kind);
+    if let Some(uid) = binding_uid {
+        informer = informer.labels(format!("{}={uid}", labels::BINDING_UID));
+    }
+    let told = queue.clone();
+    let (informer, _switch) = informer
+        .on_change(move |change| {
+            for seen in change.old.into_iter().chain(change.new) {
+                told.add(Duty::Node(node(seen).into()));
+            }
+        })
+        .build();
+    (informer.store(), Box::pin(informer.run()))
+}

@@ -1,0 +1,4 @@
+//! The syncer: simulated with faults.
+
+mod scene;
+mod simulated;
