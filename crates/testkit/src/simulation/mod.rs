@@ -16,6 +16,7 @@ mod trouble;
 use std::future::Future;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tower::Layer as _;
@@ -39,6 +40,7 @@ pub struct World {
     pub story: Story,
     /// What must not happen.
     pub oracle: Oracle,
+    servers: Arc<Mutex<Vec<ApiServer>>>,
 }
 
 /// One cluster and the network before it. Clones are the same.
@@ -55,7 +57,7 @@ pub struct Site {
 impl World {
     fn new(seed: u64) -> Self {
         let story = Story::new();
-        Self { seed, oracle: Oracle::new(&story), story }
+        Self { seed, oracle: Oracle::new(&story), story, servers: Arc::default() }
     }
 
     /// Random numbers for a purpose: what one purpose draws does not move those of another.
@@ -78,6 +80,7 @@ impl World {
         let server = ApiServer::new(Options { seed: random.random(), ..options.clone() });
         let chaos = Chaos::new(name, random.random(), profile, &self.story);
         self.oracle.follow(name, &server);
+        self.servers.lock().push(server.clone());
         Site { name, server, chaos }
     }
 }
@@ -107,8 +110,9 @@ pub fn run<T, F: Future<Output = T>>(seed: u64, scenario: impl FnOnce(World) -> 
     let runtime = runtime.expect("a runtime without I/O");
     runtime.block_on(async {
         let world = World::new(seed);
-        let oracle = world.oracle.clone();
+        let (oracle, servers) = (world.oracle.clone(), Arc::clone(&world.servers));
         let result = scenario(world).await;
+        servers.lock().drain(..).for_each(|server| server.forget_hooks());
         (result, oracle.violations())
     })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -39,6 +40,9 @@ impl Seeds {
         Self((0..count).collect())
     }
 }
+
+/// Of a thousand seeds and more, one hears on the way.
+const PROGRESS_EVERY: usize = 1000;
 
 /// Which test it is, for the line that replays a seed. Made by [`test!`](crate::test).
 #[derive(Clone, Copy, Debug)]
@@ -112,11 +116,18 @@ impl Report {
 pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -> F + Sync) -> Report {
     let began = Instant::now();
     let failed = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
     let results = on_all_cores(&seeds.0, |seed| {
         if failed.load(Ordering::Relaxed) >= ENOUGH {
             return None;
         }
         let result = catch_unwind(AssertUnwindSafe(|| run(*seed, &scenario)));
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done % PROGRESS_EVERY == 0 {
+            let (minutes, failed) = (began.elapsed().as_secs() / 60, failed.load(Ordering::Relaxed));
+            // Who waits for hours wants to see something; who does not listen misses nothing.
+            drop(writeln!(io::stderr(), "{done} seeds in {minutes} min, {failed} failed"));
+        }
         let failure = match result {
             Ok(((), violations)) if violations.is_empty() => return Some(None),
             Ok(((), violations)) => Failure { seed: *seed, violations, panic: None },
