@@ -94,8 +94,8 @@ soak: ## Run the simulations with many seeds (SEEDS=20000), optimised
 	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-testkit --test testkit sample:: -- --nocapture
 
 .PHONY: run-manager
-run-manager: build ## Run a manager here, on the cluster of the current kube context (ARGS goes to it)
-	$(KUBEOCEAN) manager --kubeconfig "$${KUBECONFIG:-$$HOME/.kube/config}" $(ARGS)
+run-manager: build ## Run a manager here, if no other one leads, on the cluster of the current kube context (ARGS goes to it)
+	$(KUBEOCEAN) manager --leader-elect --kubeconfig "$${KUBECONFIG:-$$HOME/.kube/config}" $(ARGS)
 
 .PHONY: coverage
 coverage: prepare ## Report which lines the tests reach

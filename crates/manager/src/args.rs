@@ -32,7 +32,7 @@ pub struct ManagerArgs {
     pub kubeconfig: Option<PathBuf>,
 
     /// The namespace that the manager is installed in, and makes everything in
-    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = kubeocean_api::keys::names::INSTALL_NAMESPACE)]
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = kubeocean_api::keys::names::INSTALL_NAMESPACE, value_parser = namespace)]
     pub namespace: String,
 
     /// The DNS domain of the computing cluster
@@ -99,6 +99,15 @@ pub struct ElectionArgs {
     /// How often it is tried
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub leader_election_retry_period: Duration,
+}
+
+/// An empty one would mean all of them.
+fn namespace(text: &str) -> Result<String, String> {
+    if kubeocean_model::naming::is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not the name of a namespace, such as kubeocean-system"))
+    }
 }
 
 /// As Go writes them: `15s`, `1m30s`, `500ms`.

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubeocean_api::keys::annotations::SIZE_CLASS;
 use kubeocean_api::keys::labels;
+use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::events::{Recorder, Severity, Subject};
@@ -35,6 +37,15 @@ pub type CurrentTemplates = Arc<RwLock<Arc<Result<Templates, TemplateFault>>>>;
 /// time.
 const KEPT: usize = 16;
 
+/// What a server could not take so often in a row, some seconds, does not pass by itself.
+const LASTING: u32 = 3;
+
+/// Who changes an object that we have mended so often does not do so by accident.
+const MENDS: u32 = 5;
+
+/// For so long it is then left alone: whoever fights over an object may win, but not a hundred times a second.
+const CONTEST: Duration = Duration::from_secs(60);
+
 /// How syncers and proxiers are run.
 #[derive(Clone)]
 pub enum Mode {
@@ -63,6 +74,10 @@ pub struct Bindings {
     pub recorder: Recorder,
     /// What was last refused, by the binding's uid.
     pub refusals: Arc<Mutex<BTreeMap<String, Refusal>>>,
+    /// How often in a row a server could not take something, by the binding's uid.
+    pub troubles: Arc<Mutex<BTreeMap<String, u32>>>,
+    /// How often objects were mended, and since when that is counted.
+    pub mended: Arc<Mutex<BTreeMap<String, (Instant, u32)>>>,
     /// What the templates last made, by the binding's uid.
     pub rendered: Arc<Mutex<BTreeMap<String, Rendered>>>,
     /// Where rounds are counted.
@@ -116,9 +131,13 @@ impl Bindings {
                 return Verdict::Failed("not-told");
             }
         }
-        if let Err(verdict) = self.write_all(key, object, &decision).await {
-            return verdict;
-        }
+        let failed = match self.write_all(key, object, &decision).await {
+            Ok(()) => None,
+            Err(Failed::Told) => return Verdict::Failed("refused"),
+            Err(Failed::NotNow(verdict)) => return verdict,
+            Err(Failed::Trouble(verdict)) => Some(verdict),
+        };
+        // What is true is said also when something cannot be done about it.
         if let Some(status) = &decision.status {
             let outcome = self.reconciler.write(key, status).await;
             if !outcome.is_done() {
@@ -126,6 +145,9 @@ impl Bindings {
             }
         }
         self.tell(object, &decision.events);
+        if let Some(verdict) = failed {
+            return verdict;
+        }
         if decision == Decision::default() && object.leaves_remains() {
             // It waits for what is left in the worker cluster to be counted.
             self.prober.count_soon(key);
@@ -233,45 +255,62 @@ impl Bindings {
         children
     }
 
-    /// Writes the actions; what a server does not take is remembered, and said in the status at once.
+    /// Writes the actions; what a server does not take is remembered, and said in the status at once. What it cannot take now is said when
+    /// that has been so for a while.
     async fn write_all(
         &self,
         key: &Key<Virtual>,
         object: &BindingObject,
         decision: &Decision,
-    ) -> Result<(), Verdict> {
+    ) -> Result<(), Failed> {
         let uid = &*object.meta.uid;
         let mut refusal = None;
+        let mut trouble: Option<(Verdict, Refusal)> = None;
         for action in &decision.actions {
+            let place = format!("{} {}/{}", action.kind.kind, action.namespace, action.name);
             let refused = match self.whose_name(object, action).await {
                 // An earlier attempt, whose answer was lost. The store will show it.
                 Ok(Name::Ours) => continue,
-                Ok(Name::Taken) => Some(format!(
-                    "{} {}/{} exists and is not this binding's: rename or delete it",
-                    action.kind.kind, action.namespace, action.name
-                )),
+                Ok(Name::Taken) => {
+                    Some(format!("{place} exists and is not this binding's: rename or delete it"))
+                }
                 Ok(name) => {
+                    if self.contested(object, action, &place) {
+                        continue;
+                    }
                     let outcome = match name {
                         Name::Unmarked(uid) => self.reconciler.write(key, &taken_back(action, &uid)).await,
                         _ => self.reconciler.write(key, action).await,
                     };
                     match &outcome {
                         outcome if outcome.fulfils(action) => None,
-                        Outcome::Invalid(status) | Outcome::Forbidden(status) => Some(format!(
-                            "{} {}/{} is refused by the API server: {status}",
-                            action.kind.kind, action.namespace, action.name
+                        Outcome::Invalid(status) | Outcome::Forbidden(status) => {
+                            Some(format!("{place} is refused by the API server: {status}"))
+                        }
+                        // A patch that would make an object, and finds nothing to make it in.
+                        Outcome::Gone if is_apply(action) => Some(format!(
+                            "{place} cannot be made: namespace {} does not exist; create it, or start the manager with its own --namespace",
+                            action.namespace
                         )),
-                        outcome => return Err(outcome.verdict()),
+                        Outcome::Unreachable(_) | Outcome::Throttled { .. } => {
+                            let role = self.role_of(object, action);
+                            let message = format!("{place} cannot be written: {outcome}");
+                            trouble.get_or_insert((outcome.verdict(), Refusal { role, message }));
+                            None
+                        }
+                        outcome => return Err(Failed::NotNow(outcome.verdict())),
                     }
                 }
-                Err(verdict) => return Err(verdict),
+                Err(verdict) => return Err(Failed::NotNow(verdict)),
             };
             if let Some(message) = refused {
                 // The others are not to wait for it.
                 refusal.get_or_insert_with(|| Refusal { role: self.role_of(object, action), message });
             }
         }
-        if let Some(refusal) = refusal {
+        let lasts = self.count_trouble(uid, trouble.is_some());
+        let lasting = trouble.as_ref().filter(|_| lasts).map(|(_, refusal)| refusal.clone());
+        if let Some(refusal) = refusal.or(lasting) {
             self.refusals.lock().insert(uid.to_owned(), refusal);
             let mut again = self.decide(object);
             if let Some(status) = &again.status {
@@ -279,7 +318,10 @@ impl Bindings {
             }
             again.events.retain(|telling| telling.warning);
             self.tell(object, &again.events);
-            return Err(Verdict::Failed("refused"));
+            return Err(Failed::Told);
+        }
+        if let Some((verdict, _)) = trouble {
+            return Err(Failed::Trouble(verdict));
         }
         // What was refused before is taken now, or no longer wanted.
         let recovered = self.refusals.lock().remove(uid).is_some();
@@ -287,6 +329,43 @@ impl Bindings {
             self.reconciler.queue.add(key.clone());
         }
         Ok(())
+    }
+
+    /// Whether a server has not taken something so often in a row that people should hear of it.
+    fn count_trouble(&self, uid: &str, is_trouble: bool) -> bool {
+        let mut troubles = self.troubles.lock();
+        if !is_trouble {
+            troubles.remove(uid);
+            return false;
+        }
+        let count = troubles.entry(uid.to_owned()).or_insert(0);
+        *count += 1;
+        *count >= LASTING
+    }
+
+    /// Whether someone else changes an object as often as it is mended. Then it is left alone for a while, and people hear of it.
+    fn contested(&self, object: &BindingObject, action: &Action, place: &str) -> bool {
+        if !is_apply(action) || action.precondition.uid.is_none() {
+            return false;
+        }
+        let mut mended = self.mended.lock();
+        mended.retain(|_, (since, _)| since.elapsed() < CONTEST);
+        let (_, count) = mended.entry(place.to_owned()).or_insert_with(|| (Instant::now(), 0));
+        *count += 1;
+        if *count == MENDS + 1 {
+            let message = format!(
+                "{place} was changed by someone else {MENDS} times within {} s, and is left alone until then: stop whoever writes it \
+                 (kubectl get --show-managed-fields names them), or change the template so that both agree",
+                CONTEST.as_secs()
+            );
+            let event = Telling { warning: true, reason: EventReason::Contested.as_str(), message };
+            self.tell(object, &[event]);
+        }
+        if *count > MENDS {
+            self.reconciler.queue.add_after(object.key(), CONTEST);
+            return true;
+        }
+        false
     }
 
     /// Whether an object that is to be made is there already. Stores do not show other people's.
@@ -335,9 +414,25 @@ impl Bindings {
     fn forget_the_gone(&self) {
         self.stop_the_gone();
         self.refusals.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
+        self.troubles.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
         self.rendered.lock().retain(|uid, _| self.world.by_uid(uid).is_some());
         self.rounds.forget(|name| self.world.bindings.get(&Key::cluster_scoped(name)).is_some());
     }
+}
+
+/// A patch that makes an object or changes it.
+const fn is_apply(action: &Action) -> bool {
+    matches!(action.verb, Verb::Patch { form: PatchForm::Apply { .. }, .. })
+}
+
+/// Why not everything was written.
+enum Failed {
+    /// The server does not take it, and the status says so.
+    Told,
+    /// The world has changed, or the server is away: look again.
+    NotNow(Verdict),
+    /// The server cannot take something now.
+    Trouble(Verdict),
 }
 
 /// Whose a name is.
@@ -363,7 +458,7 @@ fn task(host: &Host, object: &BindingObject, role: Role) -> TaskState {
     if host.has(role) || object.meta.is_deleting() {
         host.state(&object.meta.uid, role)
     } else {
-        TaskState::Starting(format!("this version of Kubeocean has no {role} to run"))
+        TaskState::Missing
     }
 }
 

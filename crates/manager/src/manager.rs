@@ -141,6 +141,8 @@ impl Manager {
             reconciler,
             recorder,
             refusals: Arc::default(),
+            troubles: Arc::default(),
+            mended: Arc::default(),
             rendered: Arc::default(),
             rounds: observe::Rounds::new(&metrics)?,
         };
@@ -189,7 +191,9 @@ impl Manager {
 
     /// Plans for bindings while this process leads.
     pub async fn lead_bindings(&self, stop: CancellationToken) {
-        self.world.synced().await;
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
         for (key, _) in self.world.bindings.all() {
             self.queues.bindings.reset(key);
         }
@@ -199,7 +203,9 @@ impl Manager {
 
     /// Looks at worker clusters while this process leads.
     pub async fn lead_probes(&self, stop: CancellationToken) {
-        self.world.synced().await;
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
         // What was known in an earlier term may be otherwise by now.
         self.prober.look_anew();
         self.bindings.refusals.lock().clear();
@@ -213,7 +219,9 @@ impl Manager {
 
     /// Reads the Secrets that cannot be watched while this process leads.
     pub async fn lead_secrets(&self, stop: CancellationToken) {
-        self.world.synced().await;
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
         for (key, _) in self.world.bindings.all() {
             self.queues.secrets.reset(key);
         }
@@ -223,7 +231,9 @@ impl Manager {
 
     /// Judges policies while this process leads.
     pub async fn lead_policies(&self, stop: CancellationToken) {
-        self.world.synced().await;
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
         let plan = |key: &Key<Virtual>, now: Timestamp| {
             let Some(policy) = self.world.policies.get(key) else { return Plan::rest() };
             let is_bound = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
@@ -234,7 +244,9 @@ impl Manager {
 
     /// Sweeps while this process leads.
     pub async fn lead_sweep(&self, stop: CancellationToken) {
-        self.world.synced().await;
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
         for (kind, store) in self.world.leftovers.iter() {
             for (key, _) in store.all() {
                 self.queues.suspects.add(Suspect { kind: kind.clone(), key });

@@ -8,7 +8,7 @@
 //!
 //! Deliberately absent: what a finding means for the binding.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +110,8 @@ pub struct Prober {
     seed: Option<u64>,
     namespace: String,
     lines: Arc<Mutex<BTreeMap<String, Line>>>,
+    /// Those of whom what is left is to be counted.
+    counting: Arc<Mutex<BTreeSet<Key<Virtual>>>>,
     whole_looks: Arc<Semaphore>,
 }
 
@@ -150,6 +152,7 @@ impl Prober {
             seed,
             namespace: namespace.to_owned(),
             lines: Arc::default(),
+            counting: Arc::default(),
             whole_looks: Arc::new(Semaphore::new(WHOLE_LOOKS)),
         }
     }
@@ -175,7 +178,10 @@ impl Prober {
 
     /// Has what is left in a worker cluster counted, unless it is known.
     pub fn count_soon(&self, key: &Key<Virtual>) {
-        self.queues.probes.reset(key.clone());
+        // A look that is under way counts. To ask for another one would cut it short.
+        if self.counting.lock().insert(key.clone()) {
+            self.queues.probes.reset(key.clone());
+        }
     }
 
     /// The last good connection.
@@ -185,6 +191,12 @@ impl Prober {
 
     /// One look at the worker cluster of a binding.
     pub async fn look(&self, key: &Key<Virtual>) -> Verdict {
+        let verdict = self.look_at(key).await;
+        self.counting.lock().remove(key);
+        verdict
+    }
+
+    async fn look_at(&self, key: &Key<Virtual>) -> Verdict {
         let Some(seen) = self.world.bindings.get(key) else {
             self.forget(key);
             return Verdict::Done;
@@ -260,6 +272,7 @@ impl Prober {
         let candidate = self.cluster_over(route.client.clone());
         let rotated = line.cluster.is_some();
         let finding = self.ask_in_time(&candidate, &route.server, binding, rotated).await;
+        let finding = self.unless_it_is_ours(finding, &binding.mount_namespace).await;
         let good = match &finding {
             Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
             _ => false,
@@ -337,6 +350,19 @@ impl Prober {
             asking.await
         };
         asked.unwrap_or_else(|finding| finding)
+    }
+
+    /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself.
+    async fn unless_it_is_ours(&self, finding: Finding, namespace: &str) -> Finding {
+        let Finding::Good(worker) = &finding else { return finding };
+        let own = self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await;
+        match own {
+            Ok(Some(own)) if *own.meta.uid == *worker.uid => Finding::BadKubeconfig(
+                "the kubeconfig leads to the computing cluster itself: store that of a worker cluster"
+                    .to_owned(),
+            ),
+            _ => finding,
+        }
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {

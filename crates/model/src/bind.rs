@@ -247,9 +247,8 @@ pub fn may_run(situation: &Situation<'_>) -> bool {
 
 /// Whether the tasks of a binding should run in the manager's own process.
 pub fn runs_inline(situation: &Situation<'_>) -> bool {
-    let replaced = !matches!(situation.hosting, Hosting::Inline { existing, .. } if existing.is_empty());
     may_run(situation)
-        && !replaced
+        && situation.hosting.is_replaced()
         && situation.object.has_finalizer(CLUSTER_BINDING_MANAGER)
         && !(situation.object.meta.is_deleting() && unbind::takes_down(situation))
 }

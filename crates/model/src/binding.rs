@@ -68,6 +68,12 @@ pub enum BindingFault {
     /// No namespace's name.
     #[error("spec.mountNamespace: `{0}` is not a namespace name; for example 'kubeocean-worker'")]
     MountNamespace(String),
+    /// A namespace that Kubernetes itself lives in.
+    #[error(
+        "spec.mountNamespace: borrowed pods may not run in `{0}`, where Kubernetes itself lives: the lender makes a namespace for them, for \
+         example 'kubeocean-worker'"
+    )]
+    SystemNamespace(String),
     /// Neither `*` nor a namespace's name.
     #[error("spec.serviceNamespaces[{index}]: `{given}` is neither '*' nor a namespace name")]
     ServiceNamespace {
@@ -79,6 +85,11 @@ pub enum BindingFault {
     /// A selector that cannot be followed.
     #[error("spec.nodeSelector.{0}")]
     Selector(SelectorError),
+}
+
+/// Whether Kubernetes itself lives in a namespace: it is nobody's to lend.
+pub fn is_of_kubernetes(namespace: &str) -> bool {
+    namespace.starts_with("kube-")
 }
 
 impl Binding {
@@ -102,6 +113,8 @@ impl Binding {
         }
         if !is_dns_label(&spec.mount_namespace) {
             faults.push(BindingFault::MountNamespace(spec.mount_namespace.clone()));
+        } else if is_of_kubernetes(&spec.mount_namespace) {
+            faults.push(BindingFault::SystemNamespace(spec.mount_namespace.clone()));
         }
         for (index, given) in spec.service_namespaces.iter().enumerate() {
             if given != "*" && !is_dns_label(given) {

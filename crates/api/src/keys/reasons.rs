@@ -110,6 +110,8 @@ super::words! {
         SharedMountNamespace = "SharedMountNamespace",
         /// On a `ClusterBinding`: its annotation asks for a size that is none.
         UnknownSizeClass = "UnknownSizeClass",
+        /// On a `ClusterBinding`: someone else writes an object of its syncer or proxier as often as it is mended.
+        Contested = "Contested",
         /// On a virtual node: it is leased, or leased again.
         NodeLeased = "NodeLeased",
         /// On a virtual node: it goes; the message says why, and when its pods are removed.

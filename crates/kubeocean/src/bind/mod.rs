@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID", value_parser = cluster_id)]
     cluster_id: Option<String>,
     /// The namespace of the worker cluster that pods run in
-    #[arg(long, value_name = "NAMESPACE", value_parser = worker_manifest::namespace,
+    #[arg(long, value_name = "NAMESPACE", value_parser = worker_manifest::lent_namespace,
         help = format!("The namespace of the worker cluster that pods run in [default: {WORKER_NAMESPACE}]"))]
     mount_namespace: Option<String>,
     /// The namespace of the computing cluster that the Secret is put into

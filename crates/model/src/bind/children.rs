@@ -5,7 +5,7 @@
 
 use kubeocean_api::keys::annotations::TEMPLATE_HASH;
 use kubeocean_api::keys::labels;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::MANAGER;
 use super::state::Role;
@@ -163,6 +163,37 @@ pub(super) fn heal(wanted: &[Child], existing: &[Existing]) -> Vec<Action> {
     actions
 }
 
+/// Takes the binding away from among the owners of what there is, as it is: a foreground deletion of the binding would take the objects
+/// with it, and a template that is broken cannot make them again.
+pub(super) fn disown(existing: &[Existing]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for one in existing {
+        let meta = &one.object.meta;
+        let uid = meta.labels.get(labels::BINDING_UID);
+        let rest: Vec<Value> = meta
+            .owner_references
+            .iter()
+            .filter(|owner| Some(&*owner.uid) != uid)
+            .map(|owner| {
+                json!({
+                    "apiVersion": &*owner.api_version, "kind": &*owner.kind, "name": &*owner.name, "uid": &*owner.uid,
+                    "controller": owner.controller,
+                })
+            })
+            .collect();
+        if rest.len() == meta.owner_references.len() || meta.is_deleting() {
+            continue;
+        }
+        let body = json!({"metadata": {"ownerReferences": rest}});
+        let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
+        let key = Key::<Virtual>::new(&*meta.namespace, &*meta.name);
+        let why = "the syncer is needed until it has given the worker cluster back";
+        let action = Action::new(one.kind.clone(), &key, verb, why).if_uid(&*meta.uid);
+        actions.push(action.if_version(&*meta.resource_version));
+    }
+    actions
+}
+
 /// Removes everything, what runs first.
 pub(super) fn remove(existing: &[Existing], haste: Haste) -> Vec<Action> {
     let (running, resting): (Vec<_>, Vec<_>) =
@@ -229,7 +260,7 @@ fn is_as_wished(wish: &Value, object: &Object) -> bool {
         && wanted_owners == have_owners
         && wish.as_object().into_iter().flatten().all(|(field, value)| match field.as_str() {
             "metadata" | "apiVersion" | "kind" | "status" => true,
-            field => content.get(field).is_some_and(|have| contains(have, value)),
+            field => has_field(content.get(field), field, value),
         })
 }
 
@@ -237,14 +268,7 @@ fn is_as_wished(wish: &Value, object: &Object) -> bool {
 fn contains(have: &Value, wish: &Value) -> bool {
     match (have, wish) {
         (Value::Object(have), Value::Object(wish)) => {
-            wish.iter().all(|(field, wish)| match have.get(field) {
-                Some(have) if WHOLE.contains(&field.as_str()) => {
-                    contains(have, wish) && length(have) == length(wish)
-                }
-                Some(have) => contains(have, wish),
-                // Servers leave out what is empty.
-                None => is_empty(wish),
-            })
+            wish.iter().all(|(field, wish)| has_field(have.get(field), field, wish))
         }
         (Value::Array(have), Value::Array(wish)) => {
             let keyed = wish.iter().all(|entry| key_of(entry).is_some());
@@ -259,11 +283,23 @@ fn contains(have: &Value, wish: &Value) -> bool {
     }
 }
 
-/// Lists in which nobody else's entries have a place: who may, and where a pod may go.
-const WHOLE: [&str; 4] = ["subjects", "rules", "tolerations", "matchExpressions"];
+/// Lists and maps in which nobody else's entries have a place: who may, where a pod may go, and whom a Service means.
+const WHOLE: [&str; 5] = ["subjects", "rules", "tolerations", "matchExpressions", "selector"];
+
+fn has_field(have: Option<&Value>, field: &str, wish: &Value) -> bool {
+    match have {
+        Some(have) => contains(have, wish) && (!WHOLE.contains(&field) || length(have) == length(wish)),
+        // Servers leave out what is empty.
+        None => is_empty(wish),
+    }
+}
 
 fn length(value: &Value) -> usize {
-    value.as_array().map_or(0, Vec::len)
+    match value {
+        Value::Array(list) => list.len(),
+        Value::Object(map) => map.len(),
+        _ => 0,
+    }
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -289,8 +325,6 @@ fn same_quantity(have: &Value, wish: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn whose(name: &str, metadata: &Value) -> String {
@@ -326,6 +360,22 @@ mod tests {
         assert_eq!(whose("kubeocean-syncer", &labelled), "nobody's", "all bindings shared it");
         let chart = json!({"labels": {key: "Helm", labels::CLUSTER_BINDING: "w1"}});
         assert_eq!(whose("kubeocean-syncer-c1", &chart), "nobody's");
+    }
+
+    #[test]
+    fn who_adds_himself_to_those_who_may_is_taken_out() {
+        let whole = |field: &str, wish: Value, have: Value| {
+            let object = Object::from_value(json!({"metadata": {"name": "a"}, field: have})).unwrap();
+            is_as_wished(&json!({"metadata": {}, field: wish}), &object)
+        };
+        let ours =
+            json!({"kind": "ServiceAccount", "name": "kubeocean-syncer-c1", "namespace": "kubeocean-system"});
+        let eve = json!({"kind": "User", "name": "eve"});
+        assert!(whole("subjects", json!([ours]), json!([ours])));
+        assert!(!whole("subjects", json!([ours]), json!([ours, eve])));
+        assert!(!whole("rules", json!([{"verbs": ["get"]}]), json!([{"verbs": ["get"]}, {"verbs": ["*"]}])));
+        let selector = |more: Value| json!({"selector": more});
+        assert!(!whole("spec", selector(json!({"a": "b"})), selector(json!({"a": "b", "nope": "nope"}))));
     }
 
     #[test]

@@ -149,9 +149,10 @@ impl Finding {
             ),
             Self::Denied { user, missing } => (
                 Reason::PermissionDenied,
+                // Where there is no room for all of it, the fix is not what is cut off.
                 format!(
-                    "{user} may not: {}; the lender grants it with `kubeocean worker-manifest --namespace \
-                     {mount_namespace} | kubectl apply --server-side -f -`",
+                    "the lender has to grant rights, with `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply \
+                     --server-side -f -`: {user} may not {}",
                     missing.join(", ")
                 ),
                 false,

@@ -73,6 +73,8 @@ pub enum TaskState {
     /// It does not run.
     #[default]
     Stopped,
+    /// This program has no such task.
+    Missing,
     /// It runs, and is not ready; in its own words.
     Starting(String),
     /// It says that it is ready.
@@ -106,7 +108,37 @@ impl Hosting<'_> {
             Self::Deployed { wanted: Ok(wanted), existing } => children::heal(wanted, existing),
             // What runs stays.
             Self::Deployed { wanted: Err(_), .. } => Vec::new(),
-            Self::Inline { existing, .. } => children::remove(existing, Haste::Orderly),
+            // What this program cannot run itself goes on to run as it did.
+            Self::Inline { existing, .. } => {
+                let replaced =
+                    existing.iter().filter(|one| !self.is_missing(one)).cloned().collect::<Vec<_>>();
+                children::remove(&replaced, Haste::Orderly)
+            }
+        }
+    }
+
+    /// Whether an object is of a role that this program has no task for.
+    fn is_missing(&self, existing: &Existing) -> bool {
+        let Self::Inline { syncer, proxier, .. } = self else { return false };
+        let role = existing.object.meta.labels.get(labels::COMPONENT);
+        [(Role::Syncer, syncer), (Role::Proxier, proxier)]
+            .iter()
+            .any(|(of, state)| **state == TaskState::Missing && role == Some(of.as_str()))
+    }
+
+    /// What there is of a time when they were Deployments, and is to go before tasks may run.
+    pub(super) fn is_replaced(&self) -> bool {
+        match self {
+            Self::Deployed { .. } => false,
+            Self::Inline { existing, .. } => existing.iter().all(|one| self.is_missing(one)),
+        }
+    }
+
+    /// What is to be written so that they go on though their binding goes.
+    pub(super) fn keep_up(&self) -> Vec<Action> {
+        match self {
+            Self::Deployed { wanted: Err(_), existing } => children::disown(existing),
+            _ => self.set_up(),
         }
     }
 
@@ -131,7 +163,10 @@ impl Hosting<'_> {
         match self {
             Self::Deployed { existing, .. } => existing.is_empty(),
             Self::Inline { syncer, proxier, existing } => {
-                existing.is_empty() && [syncer, proxier].iter().all(|state| **state == TaskState::Stopped)
+                existing.is_empty()
+                    && [syncer, proxier]
+                        .iter()
+                        .all(|state| matches!(state, TaskState::Stopped | TaskState::Missing))
             }
         }
     }
@@ -148,15 +183,20 @@ impl Hosting<'_> {
     pub fn availability(&self, role: Role) -> Availability {
         match self {
             Self::Deployed { existing, .. } => deployed(role, existing),
-            Self::Inline { syncer, proxier, .. } => match if role == Role::Syncer { syncer } else { proxier }
-            {
-                TaskState::Ready => Availability::Available,
-                TaskState::Stopped => Availability::Starting(format!("the {role} does not run yet")),
-                TaskState::Starting(words) => Availability::Starting(words.clone()),
-                TaskState::Waiting { why, restarts, until } => Availability::Failing(format!(
-                    "the {role} failed: {why}; it was started again {restarts} times, and will be at {until}"
-                )),
-            },
+            Self::Inline { syncer, proxier, existing } => {
+                match if role == Role::Syncer { syncer } else { proxier } {
+                    TaskState::Ready => Availability::Available,
+                    TaskState::Stopped => Availability::Starting(format!("the {role} does not run yet")),
+                    TaskState::Starting(words) => Availability::Starting(words.clone()),
+                    TaskState::Waiting { why, restarts, until } => Availability::Failing(format!(
+                        "the {role} failed: {why}; it was started again {restarts} times, and will be at {until}"
+                    )),
+                    TaskState::Missing if has_deployment(role, existing) => deployed(role, existing),
+                    TaskState::Missing => {
+                        Availability::Starting(format!("this version of Kubeocean has no {role} to run"))
+                    }
+                }
+            }
         }
     }
 }
@@ -177,6 +217,13 @@ struct DeploymentCondition {
     status: String,
     reason: String,
     message: String,
+}
+
+fn has_deployment(role: Role, existing: &[Existing]) -> bool {
+    existing.iter().any(|child| {
+        child.kind == kinds::DEPLOYMENT
+            && child.object.meta.labels.get(labels::COMPONENT) == Some(role.as_str())
+    })
 }
 
 /// What the Deployments of a role say.

@@ -13,7 +13,7 @@ use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use serde_json::json;
 
 use super::children::{FOREGROUND, Haste};
-use super::{Decision, Situation, Telling, may_run, set_finalizers, status, telling};
+use super::{Decision, Role, Situation, Telling, may_run, set_finalizers, status, telling};
 use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
 use crate::key::{Key, Virtual};
 use crate::object::Meta;
@@ -75,12 +75,14 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     }
     let forced = object.forced();
     if !takes_down(situation) {
+        let fault = Role::ALL.iter().find_map(|role| situation.hosting.fault(*role));
+        let fault = fault.map(|fault| format!(" (it cannot be made anew: {fault})")).unwrap_or_default();
         let message = format!(
-            "the syncer is giving the worker cluster back; if that cluster is gone for good: kubectl annotate \
+            "the syncer is giving the worker cluster back{fault}; if that cluster is gone for good: kubectl annotate \
              clusterbinding {} {FORCE_UNBIND}=REASON",
             object.meta.name
         );
-        let actions = if may_run(situation) { situation.hosting.set_up() } else { Vec::new() };
+        let actions = if may_run(situation) { situation.hosting.keep_up() } else { Vec::new() };
         return leaving(situation, actions, &message, true);
     }
     if !situation.hosting.is_gone() {
@@ -102,7 +104,8 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
         Some(reason) => match situation.remains {
             // It comes, or it is said that it cannot. Nobody looks at those that are not in order.
             Remains::NotAsked if object.parsed.is_ok() && situation.rival.is_none() => {
-                return Decision::default();
+                let message = "the worker cluster is asked once more what is left there";
+                return leaving(situation, Vec::new(), message, false);
             }
             remains => (Some(force_unbound(situation, reason, remains)), Vec::new()),
         },
@@ -161,9 +164,10 @@ fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> 
             if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
         }
     };
+    // Events are cut at a thousand characters: what nobody else says comes first.
     let message = format!(
-        "unbound by force ({reason}). Left in the worker cluster: {what}; whoever has it finds them with kubectl -n \
-         {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services -l {BINDING_UID}={uid}"
+        "unbound by force. Left in the worker cluster: {what}; whoever has it finds them with kubectl -n \
+         {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services -l {BINDING_UID}={uid}. The reason given: {reason}"
     );
     Telling { warning: true, reason: EventReason::ForceUnbound.as_str(), message }
 }

@@ -4,7 +4,7 @@
 //! may `bind` by name: that is the reason for some of its lines, and a test holds it to that.
 
 use kubeocean_api::keys::names::{
-    CLIENT_CA_CONFIG_MAP, EVENT_NAMESPACE, FAKE_NAMESPACE, KUBE_SYSTEM, NODE_LEASE_NAMESPACE, PROXIER_PREFIX,
+    CLIENT_CA_CONFIG_MAP, EVENT_NAMESPACE, FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX,
     PROXIER_ROLE, PROXIER_SERVICE_SUFFIX, SERVING_SIGNER, SYNCER_PREFIX, SYNCER_ROLE,
 };
 use serde_json::Value;
@@ -97,8 +97,13 @@ const MANAGER: &[Right] = &[
         TELL,
         "tell what happens to bindings: Events about objects without a namespace are there",
     ),
-    Right::new(Cluster, CORE, "namespaces", &["get"], "know the computing cluster by the uid of this one")
-        .named(&[KUBE_SYSTEM]),
+    Right::new(
+        Cluster,
+        CORE,
+        "namespaces",
+        &["get"],
+        "know the computing cluster by a uid, and a kubeconfig that leads to it",
+    ),
     // What it makes for each binding.
     Right::new(
         InstallNamespace,

@@ -120,7 +120,11 @@ impl Case {
             Some((syncer, proxier)) => Hosting::Inline {
                 syncer: syncer.clone(),
                 proxier: proxier.clone(),
-                existing: if *syncer == TaskState::Stopped { &self.existing } else { &[] },
+                existing: if matches!(syncer, TaskState::Stopped | TaskState::Missing) {
+                    &self.existing
+                } else {
+                    &[]
+                },
             },
             None => Hosting::Deployed {
                 wanted: self.template.as_ref().map_or(Ok(&wanted), Err),
@@ -313,6 +317,10 @@ fn cases() -> Vec<Case> {
         case("deleted: someone took the syncer away, and it is needed")
             .deleted(&[manager, syncer])
             .with(|case| drop(case.existing.pop())),
+        case("deleted: the syncer has work to do, and its template is broken").deleted(&[manager, syncer]).with(|case| {
+            let message = "/etc/kubeocean/syncer-template/deployment.yaml: line 7: undefined value".into();
+            case.template = Some(TemplateFault { role: Role::Syncer, message });
+        }),
         case("deleted: the syncer is done").deleted(&[manager]),
         case("deleted: the Deployments are gone, and a node is left").deleted(&[manager]).with(|case| {
             case.existing.clear();
@@ -361,6 +369,12 @@ fn cases() -> Vec<Case> {
             }),
         case("inline, and the Deployments of another mode are still there").with(|case| {
             case.inline = Some((TaskState::Stopped, TaskState::Stopped));
+        }),
+        case("inline, and this program has no proxier: its Deployment stays").with(|case| {
+            case.inline = Some((TaskState::Stopped, TaskState::Missing));
+        }),
+        case("inline, and this program has neither: nothing is taken down").with(|case| {
+            case.inline = Some((TaskState::Missing, TaskState::Missing));
         }),
         case("forced: the worker cannot be asked")
             .deleted(&[manager, syncer])

@@ -123,7 +123,7 @@ pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -
         }
         let result = catch_unwind(AssertUnwindSafe(|| run(*seed, &scenario)));
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if done % PROGRESS_EVERY == 0 {
+        if done.is_multiple_of(PROGRESS_EVERY) {
             let (minutes, failed) = (began.elapsed().as_secs() / 60, failed.load(Ordering::Relaxed));
             // Who waits for hours wants to see something; who does not listen misses nothing.
             drop(writeln!(io::stderr(), "{done} seeds in {minutes} min, {failed} failed"));

@@ -118,8 +118,8 @@ fn kubeconfig(worker: &Cluster, name: &str) -> String {
 /// What the condition says is missing.
 fn missing(binding: &Value) -> Vec<String> {
     let message = text(&condition(binding, "Connected")["message"]);
-    let Some((_, rest)) = message.split_once(" may not: ") else { return Vec::new() };
-    let (list, _) = rest.split_once("; the lender grants it with").unwrap();
+    let Some((fix, list)) = message.split_once(" may not ") else { return Vec::new() };
+    assert!(fix.starts_with("the lender has to grant rights, with `kubeocean worker-manifest"), "{message}");
     list.split(", ").map(str::to_owned).collect()
 }
 
