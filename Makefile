@@ -85,13 +85,14 @@ bench: prepare ## Measure the sandbox and the door to API servers, and print the
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 
-# How many seeds `make soak` runs of each simulation.
+# How many seeds `make soak` runs of each simulation, and from which one on.
 SEEDS ?= 20000
+FROM ?= 0
 
 .PHONY: soak
-soak: ## Run the simulations with many seeds (SEEDS=20000), optimised
-	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-manager --test manager simulated:: -- --nocapture
-	KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-testkit --test testkit sample:: -- --nocapture
+soak: ## Run the simulations with many seeds (SEEDS=20000 FROM=0), optimised
+	KUBEOCEAN_FIRST_SEED=$(FROM) KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-manager --test manager simulated:: -- --nocapture
+	KUBEOCEAN_FIRST_SEED=$(FROM) KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-testkit --test testkit sample:: -- --nocapture
 
 .PHONY: run-manager
 run-manager: build ## Run a manager here, if no other one leads, on the cluster of the current kube context (ARGS goes to it)

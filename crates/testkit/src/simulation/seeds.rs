@@ -17,6 +17,8 @@ use crate::oracle::Violation;
 const ONE: &str = "KUBEOCEAN_SEED";
 /// How many seeds are tried.
 const COUNT: &str = "KUBEOCEAN_SEEDS";
+/// From which one on: to go on where a long run was stopped.
+const FIRST: &str = "KUBEOCEAN_FIRST_SEED";
 /// After so many failed seeds the others tell nothing new.
 const ENOUGH: usize = 5;
 
@@ -25,12 +27,15 @@ const ENOUGH: usize = 5;
 pub struct Seeds(Vec<u64>);
 
 /// So many seeds, unless the environment asks for others: `KUBEOCEAN_SEED` replays one, `KUBEOCEAN_SEEDS` is
-/// another count.
+/// another count, from `KUBEOCEAN_FIRST_SEED` on.
 pub fn seeds(default_count: u64) -> Seeds {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     match (number(ONE), number(COUNT)) {
         (Some(seed), _) => Seeds(vec![seed]),
-        (None, count) => Seeds((0..count.unwrap_or(default_count)).collect()),
+        (None, count) => {
+            let first = number(FIRST).unwrap_or_default();
+            Seeds((first..first.saturating_add(count.unwrap_or(default_count))).collect())
+        }
     }
 }
 
