@@ -14,6 +14,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kubeocean_api::keys::names::KUBECONFIG_KEY;
+use kubeocean_model::object::Object;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use thiserror::Error;
@@ -259,6 +261,12 @@ impl std::fmt::Debug for Credentials {
 
 /// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
 /// is not one to keep in a Secret.
+/// The kubeconfig in a Secret; `None` where it has none.
+pub fn kubeconfig_of(secret: &Object) -> Option<Vec<u8>> {
+    let encoded = secret.text("data", &[KUBECONFIG_KEY])?;
+    STANDARD.decode(encoded).ok().filter(|bytes| !bytes.is_empty())
+}
+
 /// Reads a file, or a list of them as in `KUBECONFIG`: then, as kubectl does it, what a file says first counts, and files that
 /// are not there are passed over.
 fn read_files(path: &Path) -> Result<Kubeconfig, CredentialError> {

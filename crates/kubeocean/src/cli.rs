@@ -1,12 +1,11 @@
 //! The command line, and who answers it.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::{bind, crds, demo, exit, sandbox, unbind, worker_kubeconfig, worker_manifest};
+use crate::{bind, crds, demo, exit, inline, sandbox, unbind, worker_kubeconfig, worker_manifest};
 
 /// One computing cluster from the idle capacity of many.
 #[derive(Debug, Parser)]
@@ -28,6 +27,8 @@ pub(crate) enum Command {
     WorkerKubeconfig(worker_kubeconfig::Args),
     /// Bring worker clusters in: runs in the computing cluster, one at a time leads
     Manager(Box<kubeocean_manager::args::ManagerArgs>),
+    /// Make the leased nodes of one worker cluster virtual nodes: runs in the computing cluster, one per worker cluster
+    Syncer(Box<kubeocean_syncer::args::SyncerArgs>),
     /// Bring a worker cluster into the computing cluster
     Bind(Box<bind::Args>),
     /// Let a worker cluster go
@@ -62,8 +63,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::WorkerManifest(args) => worker_manifest::run(args),
         Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Manager(args) => {
-            Ok(workers()?.block_on(kubeocean_manager::run::run(*args, BTreeMap::new()))?)
+            let workloads = inline::workloads(&args.namespace)?;
+            Ok(workers()?.block_on(kubeocean_manager::run::run(*args, workloads))?)
         }
+        Command::Syncer(args) => Ok(workers()?.block_on(kubeocean_syncer::run::run(*args))?),
         Command::Bind(args) => runtime()?.block_on(bind::run(&args)),
         Command::Unbind(args) => runtime()?.block_on(unbind::run(&args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),

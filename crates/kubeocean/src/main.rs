@@ -6,6 +6,7 @@ mod computing;
 mod crds;
 mod demo;
 mod exit;
+mod inline;
 mod interrupt;
 mod sandbox;
 mod terminal;

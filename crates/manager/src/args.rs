@@ -1,10 +1,9 @@
 //! The flags of the manager.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use kubeocean_api::keys::names::MANAGER_LEADER;
 use kubeocean_cluster::admin::AdminArgs;
+use kubeocean_cluster::election::ElectionArgs;
 use kubeocean_cluster::telemetry::LogArgs;
 
 /// How syncers and proxiers are run.
@@ -32,7 +31,7 @@ pub struct ManagerArgs {
     pub kubeconfig: Option<PathBuf>,
 
     /// The namespace that the manager is installed in, and makes everything in
-    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = kubeocean_api::keys::names::INSTALL_NAMESPACE, value_parser = namespace)]
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = kubeocean_api::keys::names::INSTALL_NAMESPACE, value_parser = kubeocean_cluster::election::namespace)]
     pub namespace: String,
 
     /// The DNS domain of the computing cluster
@@ -72,74 +71,10 @@ pub struct ManagerArgs {
     pub log: LogArgs,
 }
 
-/// Who of several managers writes.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Leader election")]
-pub struct ElectionArgs {
-    /// Let several managers agree on one that writes
-    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub leader_elect: bool,
-
-    /// Name of the Lease that they agree on
-    #[arg(long, value_name = "NAME", default_value = MANAGER_LEADER)]
-    pub leader_election_id: String,
-
-    /// Namespace of that Lease; the manager's own by default
-    #[arg(long, value_name = "NAMESPACE")]
-    pub leader_election_namespace: Option<String>,
-
-    /// How long others wait before they take over
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
-    pub leader_election_lease_duration: Duration,
-
-    /// How long a leader leads without renewing
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub leader_election_renew_deadline: Duration,
-
-    /// How often it is tried
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
-    pub leader_election_retry_period: Duration,
-}
-
-/// An empty one would mean all of them.
-fn namespace(text: &str) -> Result<String, String> {
-    if kubeocean_model::naming::is_dns_label(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("`{text}` is not the name of a namespace, such as kubeocean-system"))
-    }
-}
-
-/// As Go writes them: `15s`, `1m30s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let mut rest = text.trim();
-    let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err("a duration such as 15s or 1m30s".to_owned());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 =
-            rest[..digits].parse().map_err(|_| format!("`{text}` is not a duration such as 15s"))?;
-        rest = &rest[digits..];
-        let unit_end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let seconds = match &rest[..unit_end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 0.001,
-            _ => return Err(format!("`{text}` is not a duration such as 15s: units are h, m, s, ms")),
-        };
-        rest = &rest[unit_end..];
-        let part =
-            Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))?;
-        total = total.checked_add(part).ok_or_else(|| format!("`{text}` is too long"))?;
-    }
-    Ok(total)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser as _;
 
     use super::*;
@@ -164,17 +99,5 @@ mod tests {
             .map_err(|error| error.to_string())
             .unwrap();
         assert!(!off.manager.election.leader_elect);
-    }
-
-    #[test]
-    fn durations_are_written_as_go_writes_them() {
-        for (text, expected) in
-            [("15s", 15_000), ("1m30s", 90_000), ("500ms", 500), ("1h", 3_600_000), ("1.5s", 1500)]
-        {
-            assert_eq!(duration(text), Ok(Duration::from_millis(expected)), "{text}");
-        }
-        for text in ["", "15", "s", "1x", "-1s", "99999999999999999999999h"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
     }
 }

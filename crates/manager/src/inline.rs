@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::queue::Queue;
 use kubeocean_cluster::shutdown::{BoxError, Restarts, panic_message};
 use kubeocean_model::bind::{Role, TaskState};
@@ -42,6 +43,8 @@ pub struct Job {
     pub virt: Cluster<Virtual>,
     /// The worker cluster. The connection beneath it is replaced when its credentials change.
     pub phys: Cluster<Physical>,
+    /// Whether this process writes.
+    pub leadership: Leadership,
     /// Where it says how it is.
     pub readiness: Readiness,
 }
@@ -71,6 +74,7 @@ pub struct Host {
     shared: Arc<Shared>,
     workloads: Arc<BTreeMap<Role, Arc<dyn Workload>>>,
     clock: Clock,
+    leadership: Leadership,
 }
 
 struct Shared {
@@ -98,9 +102,15 @@ impl Host {
         workloads: BTreeMap<Role, Arc<dyn Workload>>,
         news: &Queue<Key<Virtual>>,
         clock: &Clock,
+        leadership: &Leadership,
     ) -> Self {
         let shared = Shared { slots: Mutex::default(), orders: Mutex::default(), news: news.clone() };
-        Self { shared: Arc::new(shared), workloads: Arc::new(workloads), clock: clock.clone() }
+        Self {
+            shared: Arc::new(shared),
+            workloads: Arc::new(workloads),
+            clock: clock.clone(),
+            leadership: leadership.clone(),
+        }
     }
 
     /// How a binding's workload is.
@@ -129,6 +139,7 @@ impl Host {
                 uid: binding.uid.clone(),
                 virt: virt.clone(),
                 phys: phys.clone(),
+                leadership: self.leadership.clone(),
                 readiness,
             };
             let order = Order { slot: slot.clone(), job, stop: stop.clone() };

@@ -114,7 +114,7 @@ impl Manager {
         let (mode, host) = match workers {
             Workers::Deployed(templates) => (Mode::Deployed(templates), None),
             Workers::Inline(workloads) => {
-                let host = Host::new(workloads, &queues.bindings, &clock);
+                let host = Host::new(workloads, &queues.bindings, &clock, &leadership);
                 (Mode::Inline(host.clone()), Some(host))
             }
         };

@@ -12,14 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use kubeocean_api::keys::labels::BINDING_UID;
-use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_cluster::client::{Cluster, Settings};
-use kubeocean_cluster::credentials::{CredentialError, Credentials};
+use kubeocean_cluster::credentials::{CredentialError, Credentials, kubeconfig_of};
 use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::Verdict;
@@ -262,7 +259,7 @@ impl Prober {
         if line.cluster.is_some() && *found.meta.resource_version == *line.made_of {
             return self.look_again(object, binding, line).await;
         }
-        let Some(kubeconfig) = kubeconfig(&found) else {
+        let Some(kubeconfig) = kubeconfig_of(&found) else {
             return line.fail(Finding::NoKubeconfigKey, "no-kubeconfig-key");
         };
         let route = match (self.connect)(kubeconfig).await {
@@ -447,11 +444,6 @@ async fn in_time<T>(
         let cause = format!("no answer within {} s", limit.as_secs());
         Err(Finding::Unreachable { server: server.to_owned(), cause })
     })
-}
-
-fn kubeconfig(secret: &kubeocean_model::object::Object) -> Option<Vec<u8>> {
-    let encoded = secret.text("data", &[KUBECONFIG_KEY])?;
-    STANDARD.decode(encoded).ok().filter(|bytes| !bytes.is_empty())
 }
 
 /// Everything else that has to be true of a worker cluster.

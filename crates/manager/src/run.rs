@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubeocean_api::keys::names::KUBE_SYSTEM;
+use kubeocean_api::keys::names::MANAGER_LEADER;
 use kubeocean_cluster::admin::{Admin, AdminError};
-use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::credentials::{CredentialError, Credentials};
 use kubeocean_cluster::error::CallError;
-use kubeocean_cluster::leader::{Election, ElectionError, Elector, Leadership};
+use kubeocean_cluster::introduction::{Introduction, WhoIsIt};
+use kubeocean_cluster::leader::ElectionError;
 use kubeocean_cluster::metrics::{Metrics, MetricsError};
 use kubeocean_cluster::process;
 use kubeocean_cluster::shutdown::{Signals, Supervisor, SupervisorError};
@@ -21,11 +21,10 @@ use kubeocean_cluster::telemetry::{Environment, Telemetry, TelemetryError};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role, TemplateFault};
 use kubeocean_model::key::{Key, Virtual};
-use kubeocean_model::object::Object;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{ElectionArgs, ManagerArgs, WorkerMode};
+use crate::args::{ManagerArgs, WorkerMode};
 use crate::bindings::CurrentTemplates;
 use crate::inline::Workload;
 use crate::manager::{Background, Manager, Parts, Workers};
@@ -41,15 +40,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// What is ready to be worked on is, in milliseconds on a good day.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// A computing cluster that does not answer is asked again so soon, and at last so seldom: an API server that restarts is
-/// back within seconds, and somebody waits for it.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-
 /// The container of the manager in its own pod, as `config/manager` has it.
 const CONTAINER: &str = "manager";
-
-/// The name of the check in `/readyz` that says so, as long as nothing else can be said.
-const COMPUTING_CLUSTER: &str = "computing cluster";
 
 /// Why the manager does not run.
 #[derive(Debug, thiserror::Error)]
@@ -73,13 +65,8 @@ pub enum ManagerError {
     #[error(transparent)]
     Supervisor(#[from] SupervisorError),
     /// The computing cluster.
-    #[error(
-        "the computing cluster does not say who it is (namespace {KUBE_SYSTEM}): {0}; check --kubeconfig and the manager's rights"
-    )]
-    WhoIsIt(CallError),
-    /// No such namespace.
-    #[error("the computing cluster has no namespace {KUBE_SYSTEM}: is it a Kubernetes cluster?")]
-    Nameless,
+    #[error(transparent)]
+    WhoIsIt(#[from] WhoIsIt),
 }
 
 /// The templates of these directories, read now; and a loop that reads them again when they change.
@@ -102,74 +89,6 @@ pub fn follow_templates(
         changed
     };
     (current, look)
-}
-
-/// The uid that stands for the computing cluster.
-pub async fn virtual_cluster_uid(virt: &Cluster<Virtual>) -> Result<String, ManagerError> {
-    uid_of(kube_system(virt).await.map_err(ManagerError::WhoIsIt)?)
-}
-
-async fn kube_system(virt: &Cluster<Virtual>) -> Result<Option<Object>, CallError> {
-    virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(KUBE_SYSTEM)).await
-}
-
-fn uid_of(kube_system: Option<Object>) -> Result<String, ManagerError> {
-    kube_system.map(|namespace| namespace.meta.uid.to_string()).ok_or(ManagerError::Nameless)
-}
-
-/// What has to be known of the computing cluster before anything can begin.
-struct Introduction<'a> {
-    admin: &'a Admin,
-    server: &'a str,
-    virt: &'a Cluster<Virtual>,
-}
-
-impl Introduction<'_> {
-    /// The uid that stands for it, and the image of syncers and proxiers.
-    async fn all(
-        &self,
-        image: Option<String>,
-        namespace: &str,
-        environment: &Environment,
-    ) -> Result<(String, String), ManagerError> {
-        let found = self.patiently(async || kube_system(self.virt).await).await;
-        let uid = uid_of(found.map_err(ManagerError::WhoIsIt)?)?;
-        let own = self.patiently(async || match &image {
-            Some(image) => Ok(image.clone()),
-            None => own_image(self.virt, namespace, environment).await,
-        });
-        Ok((uid, own.await.map_err(ManagerError::WhoIsIt)?))
-    }
-
-    /// Asks until there is an answer. A manager that ended instead would be started again, later and later. A server that is
-    /// just starting may also refuse whom it will know in a moment.
-    async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, CallError>) -> Result<T, CallError> {
-        let Self { admin, server, .. } = self;
-        let trouble = Arc::new(Mutex::new("not asked yet".to_owned()));
-        let shown = Arc::clone(&trouble);
-        admin.ready.check(COMPUTING_CLUSTER, move || Err(shown.lock().clone()));
-        let mut delay = ASK_AGAIN.0;
-        loop {
-            let error = match ask().await {
-                // What cannot be read today cannot be read tomorrow.
-                Err(error) if !matches!(error, CallError::Malformed { .. }) => error,
-                answer => return answer,
-            };
-            let said = format!("{server}: {error}");
-            // Once for each trouble: whoever looks at the log later finds it at the end.
-            if *trouble.lock() != said {
-                tracing::warn!(
-                    server,
-                    %error,
-                    "the computing cluster does not answer as it should: waiting for it; if it does not come, check \
-                     --kubeconfig, the network and the manager's rights"
-                );
-                *trouble.lock() = said;
-            }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(ASK_AGAIN.1);
-        }
-    }
 }
 
 /// Runs a manager until it is told to stop by a signal.
@@ -226,9 +145,17 @@ pub async fn run(
     let stop_serving = CancellationToken::new();
     // It answers from now on, also while the computing cluster does not.
     let mut serving = Box::pin(server.serve(stop_serving.clone()));
-    let ask = Introduction { admin: &admin, server: &address, virt: &virt };
+    let introduction = Introduction { admin: &admin, server: &address };
+    let ask = async {
+        let uid = introduction.who_is(&virt).await?;
+        let own = introduction.patiently(async || match &worker_image {
+            Some(image) => Ok(image.clone()),
+            None => own_image(&virt, &namespace, &environment).await,
+        });
+        Ok::<_, ManagerError>((uid, own.await.map_err(WhoIsIt::Unknown)?))
+    };
     let (virtual_cluster_uid, image) = tokio::select! {
-        known = ask.all(worker_image, &namespace, &environment) => known?,
+        known = ask => known?,
         // It does not end before it is told to.
         () = &mut serving => return Ok(()),
         signal = signals.next() => {
@@ -239,7 +166,8 @@ pub async fn run(
     };
     let installation =
         Installation { namespace: namespace.clone(), virtual_cluster_uid, image, cluster_domain };
-    let (elector, leadership) = elect(&election, &namespace, &environment, &virt, &clock)?;
+    let (elector, leadership) =
+        election.elect(MANAGER, MANAGER_LEADER, &namespace, &environment, &virt, &clock)?;
     let (templates, read_templates) = follow_templates(syncer_template_dir, proxier_template_dir);
     let workers = match worker_mode {
         WorkerMode::Deployment => Workers::Deployed(templates),
@@ -256,7 +184,7 @@ pub async fn run(
         seed: None,
     })?;
     tell_readiness(&admin, &manager);
-    admin.ready.forget(COMPUTING_CLUSTER);
+    introduction.over();
     let manager = Arc::new(manager);
 
     let serving = async move |stop: CancellationToken| {
@@ -303,33 +231,6 @@ async fn own_image(
     // Someone's sidecar may stand first.
     let own = containers.iter().find(|one| one["name"] == CONTAINER).or(containers.first());
     Ok(own.and_then(|own| own["image"].as_str()).map_or(usual, str::to_owned))
-}
-
-/// The elector, if there is an election, and who leads.
-fn elect(
-    args: &ElectionArgs,
-    namespace: &str,
-    environment: &Environment,
-    virt: &Cluster<Virtual>,
-    clock: &Clock,
-) -> Result<(Option<Elector<Virtual>>, Leadership), ElectionError> {
-    if !args.leader_elect {
-        return Ok((None, Leadership::always()));
-    }
-    let identity = environment.get("POD_NAME").or_else(|| environment.get("HOSTNAME")).unwrap_or(MANAGER);
-    let election = Election {
-        lease_duration: args.leader_election_lease_duration,
-        renew_deadline: args.leader_election_renew_deadline,
-        retry_period: args.leader_election_retry_period,
-        ..Election::new(
-            args.leader_election_namespace.as_deref().unwrap_or(namespace),
-            args.leader_election_id.as_str(),
-            Election::unique(identity),
-        )
-    };
-    let applier = Applier::new(MANAGER).virtually(virt);
-    let (elector, leadership) = Elector::new(virt, applier, election, clock)?;
-    Ok((Some(elector), leadership))
 }
 
 /// `/readyz`: the stores are complete, and can be kept so; `/debug/state`: how full everything is.

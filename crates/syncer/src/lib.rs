@@ -11,16 +11,16 @@
 //!
 //! Deliberately absent: pods in the worker cluster, and the kubelet API of virtual nodes.
 
-//pub mod args;
+pub mod args;
 mod binding;
-//mod connection;
+mod connection;
 mod endpoints;
 mod nodes;
 mod pods;
 mod policies;
 pub mod pulse;
 mod renewals;
-//pub mod run;
+pub mod run;
 mod standing;
 pub mod syncer;
 mod usage;

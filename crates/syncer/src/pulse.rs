@@ -159,7 +159,7 @@ impl Pulse {
         let key = Key::cluster_scoped(&*self.subject.mount_namespace);
         let asked = tokio::time::timeout(ANSWER_WITHIN, self.phys.get(&kinds::NAMESPACE, &key)).await;
         let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
-        let expected = self.expected();
+        let expected = identities(&self.world, &self.subject);
         {
             let mut state = self.state.lock();
             match answer {
@@ -196,14 +196,6 @@ impl Pulse {
         self.tell();
     }
 
-    /// The identities that are the worker cluster's.
-    fn expected(&self) -> Vec<String> {
-        let key = Key::cluster_scoped(&*self.subject.binding);
-        let Some(seen) = self.world.bindings.get(&key) else { return Vec::new() };
-        let accepted = seen.0.meta.annotations.get(kubeocean_api::keys::annotations::ACCEPT_WORKER);
-        seen.0.bound_to().into_iter().chain(accepted).map(str::to_owned).collect()
-    }
-
     /// Whoever acts on it hears of a change.
     fn tell(&self) {
         let now = self.worker();
@@ -216,6 +208,13 @@ impl Pulse {
             _ => {}
         }
     }
+}
+
+/// The uids by which the worker cluster is known.
+pub(crate) fn identities(world: &World, subject: &Subject) -> Vec<String> {
+    let Some(seen) = world.bindings.get(&Key::cluster_scoped(&*subject.binding)) else { return Vec::new() };
+    let accepted = seen.0.meta.annotations.get(kubeocean_api::keys::annotations::ACCEPT_WORKER);
+    seen.0.bound_to().into_iter().chain(accepted).map(str::to_owned).collect()
 }
 
 impl State {

@@ -87,7 +87,7 @@ pub struct Syncer {
     pub(crate) ports: Ports,
     /// Names that others have.
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
-    settings: Arc<Mutex<Settings>>,
+    pub(crate) settings: Arc<Mutex<Settings>>,
     renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,

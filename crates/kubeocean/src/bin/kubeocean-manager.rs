@@ -1,10 +1,12 @@
 //! `kubeocean-manager`: the same as `kubeocean manager`, for images and scripts that know it by this name.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+#[path = "../inline.rs"]
+mod inline;
 
 /// Brings worker clusters in, keeps them healthy, and lets them go
 #[derive(Debug, Parser)]
@@ -16,7 +18,8 @@ struct Cli {
 
 fn run(args: kubeocean_manager::args::ManagerArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    Ok(runtime.block_on(kubeocean_manager::run::run(args, BTreeMap::new()))?)
+    let workloads = inline::workloads(&args.namespace)?;
+    Ok(runtime.block_on(kubeocean_manager::run::run(args, workloads))?)
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,65 @@
+//! The flags of a syncer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kubeocean_api::keys::names::INSTALL_NAMESPACE;
+use kubeocean_cluster::admin::AdminArgs;
+use kubeocean_cluster::election::{ElectionArgs, duration, namespace};
+use kubeocean_cluster::telemetry::LogArgs;
+
+/// How a syncer is run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SyncerArgs {
+    /// The `ClusterBinding` that it works for
+    #[arg(long, value_name = "NAME", env = "CLUSTER_BINDING_NAME")]
+    pub cluster_binding_name: String,
+
+    /// The kubeconfig of the computing cluster; without it, the service account of the pod
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace that Kubeocean is installed in
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = INSTALL_NAMESPACE, value_parser = namespace)]
+    pub namespace: String,
+
+    /// How often the Leases of virtual nodes are renewed; the computing cluster takes a node for lost after 50 s
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub lease_renew_interval: Duration,
+
+    /// How long before the forced end of a window nothing new is let in; at most half of the window
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub closing_notice: Duration,
+
+    /// Annotations of the worker's nodes that virtual nodes get, separated by commas; none by default
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    pub node_annotations: Vec<String>,
+
+    /// Elections.
+    #[command(flatten)]
+    pub election: ElectionArgs,
+
+    /// Most requests per second to the computing cluster; 0 is no limit but the server's own
+    #[arg(long, value_name = "RATE", default_value_t = 0.0)]
+    pub virtual_client_qps: f32,
+
+    /// Most requests to the computing cluster at a time
+    #[arg(long, value_name = "REQUESTS", default_value_t = 64)]
+    pub virtual_client_burst: u32,
+
+    /// Most requests per second to the worker cluster; 0 is no limit but the server's own
+    #[arg(long, value_name = "RATE", default_value_t = 0.0)]
+    pub physical_client_qps: f32,
+
+    /// Most requests to the worker cluster at a time
+    #[arg(long, value_name = "REQUESTS", default_value_t = 64)]
+    pub physical_client_burst: u32,
+
+    /// Administration.
+    #[command(flatten)]
+    pub admin: AdminArgs,
+
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+}

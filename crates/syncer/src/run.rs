@@ -1,0 +1,336 @@
+//! The syncer as a process, and as a task of another one.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubeocean_cluster::admin::{Admin, AdminError};
+use kubeocean_cluster::client::{Cluster, Settings as Connection};
+use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::credentials::{CredentialError, Credentials};
+use kubeocean_cluster::introduction::{Introduction, WhoIsIt, virtual_cluster_uid};
+use kubeocean_cluster::leader::{ElectionError, Leadership};
+use kubeocean_cluster::metrics::{Metrics, MetricsError};
+use kubeocean_cluster::process;
+use kubeocean_cluster::progress::Progress;
+use kubeocean_cluster::shutdown::{BoxError, Signals, Supervisor, SupervisorError};
+use kubeocean_cluster::telemetry::{Environment, Telemetry, TelemetryError};
+use kubeocean_model::action::kinds;
+use kubeocean_model::bind::BindingObject;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::leasing::SYNCER;
+use kubeocean_model::vnode::{Settings, Worker};
+use kubeocean_model::window::{UnknownZone, Zone};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::SyncerArgs;
+use crate::connection::{Connector, minor, nowhere};
+use crate::syncer::{Background, Parts, Ports, Syncer};
+use crate::world::Subject;
+
+/// Servers say something each minute, if only how far they are, and watches are renewed every two.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+
+/// A binding that is not there yet is looked for so often.
+const LOOK_FOR_IT: Duration = Duration::from_secs(2);
+
+/// Why a syncer does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncerError {
+    /// Logs or traces.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// Who we are.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    /// Durations.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+    /// Ports.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// Two metrics of one name.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A loop.
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+    /// The computing cluster.
+    #[error(transparent)]
+    WhoIsIt(#[from] WhoIsIt),
+    /// The machine's time zone.
+    #[error("TZ: {0}")]
+    Zone(#[from] UnknownZone),
+}
+
+/// The zone of windows that name none: `TZ`, else UTC.
+pub fn zone(environment: &Environment) -> Result<Zone, UnknownZone> {
+    match environment.get("TZ").filter(|name| !name.is_empty()) {
+        Some(name) => Zone::parse(name),
+        None => Ok(Zone::utc()),
+    }
+}
+
+/// What a syncer inside of another process is given.
+pub struct Inline {
+    /// The computing cluster.
+    pub virt: Cluster<Virtual>,
+    /// The worker cluster; whoever runs it keeps the connection right.
+    pub phys: Cluster<Physical>,
+    /// The binding's name.
+    pub binding: String,
+    /// The binding's uid.
+    pub uid: String,
+    /// Where Kubeocean is installed.
+    pub namespace: String,
+    /// Whether the process leads.
+    pub leadership: Leadership,
+    /// The ports that are taken in the process.
+    pub ports: Ports,
+    /// Where the process answers for virtual nodes, if it does.
+    pub address: Option<Arc<str>>,
+    /// The zone of windows that name none.
+    pub zone: Zone,
+}
+
+/// Works for one binding inside of another process, until told to stop. `tell` hears whether it does its work.
+pub async fn run_inline(
+    inline: Inline,
+    stop: CancellationToken,
+    tell: impl Fn(Result<(), String>) + Send,
+) -> Result<(), BoxError> {
+    let Inline { virt, phys, binding, uid, namespace, leadership, ports, address, zone } = inline;
+    let virtual_cluster = virtual_cluster_uid(&virt).await?;
+    let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
+    let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
+    let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
+    let metrics = Metrics::new("syncer");
+    let (syncer, background) = Syncer::new(Parts {
+        subject: subject(&parsed, &namespace, &virtual_cluster),
+        settings: settings(&phys, Duration::from_secs(600), Vec::new()).await,
+        virt,
+        phys,
+        leadership,
+        clock: Clock::system(),
+        metrics,
+        zone,
+        renew_every: Duration::from_secs(10),
+        holder: SYNCER.into(),
+        ports,
+        proxier_here: Some(address),
+        seed: None,
+    });
+    let report = async {
+        loop {
+            tell(readiness(&syncer));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = Box::pin(syncer.run_until(background, stop.clone())) => {}
+        () = report => {}
+    }
+    Ok(())
+}
+
+/// Whether it does its work: the stores of V are complete, and the worker cluster answers or its loss is said.
+fn readiness(syncer: &Syncer) -> Result<(), String> {
+    for (name, progress) in syncer.world.virtual_progress() {
+        watched(name, &progress)?;
+    }
+    match syncer.pulse.worker() {
+        Worker::Known | Worker::Lost { .. } => Ok(()),
+        Worker::NotKnown => {
+            let trouble = syncer.pulse.trouble();
+            Err(trouble.unwrap_or_else(|| "the worker cluster is being listed".to_owned()))
+        }
+    }
+}
+
+fn watched(name: &str, progress: &Progress) -> Result<(), String> {
+    match (progress.is_synced(), progress.trouble()) {
+        (true, None) => match progress.heard_at().map(|at| at.elapsed()) {
+            Some(silence) if silence > LONGEST_SILENCE => {
+                Err(format!("{name}: nothing was heard for {} s", silence.as_secs()))
+            }
+            _ => Ok(()),
+        },
+        (true, Some(error)) => Err(format!("{name}: cannot be watched: {error}")),
+        (false, None) => Err(format!("{name}: not listed yet")),
+        (false, Some(error)) => Err(format!("{name}: not listed yet: {error}")),
+    }
+}
+
+fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject {
+    Subject {
+        binding: binding.name.as_str().into(),
+        uid: binding.uid.as_str().into(),
+        cluster_id: binding.cluster_id.clone(),
+        mount_namespace: binding.mount_namespace.as_str().into(),
+        install_namespace: namespace.into(),
+        virtual_cluster: virtual_cluster.into(),
+    }
+}
+
+/// What virtual nodes are like. The worker's version decides whether its API server understands all that ours may say.
+async fn settings(
+    phys: &Cluster<Physical>,
+    closing_notice: Duration,
+    node_annotations: Vec<String>,
+) -> Settings {
+    let asked = tokio::time::timeout(Duration::from_secs(5), phys.version()).await;
+    let physical_minor = asked.ok().and_then(Result::ok).and_then(|version| minor(&version));
+    Settings { closing_notice, node_annotations, physical_minor }
+}
+
+/// Runs a syncer until it is told to stop by a signal.
+pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
+    let SyncerArgs {
+        cluster_binding_name,
+        kubeconfig,
+        namespace,
+        lease_renew_interval,
+        closing_notice,
+        node_annotations,
+        election,
+        virtual_client_qps,
+        virtual_client_burst,
+        physical_client_qps,
+        physical_client_burst,
+        admin: addresses,
+        log,
+    } = args;
+    let environment = Environment::of_process();
+    let telemetry = Telemetry::init(SYNCER, &log, &environment)?;
+    let metrics = Metrics::new("syncer");
+    process::export(&metrics)?;
+    let admin = Admin::new(metrics.clone(), telemetry.log());
+    let server = admin.bind(&addresses).await?;
+    let mut signals = Signals::listen()?;
+    let clock = Clock::system();
+    let zone = zone(&environment)?;
+    let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
+    let address = credentials.server();
+    let limits = |name: &str, qps: f32, burst: u32| {
+        let mut settings = Connection::new(name, SYNCER, &metrics);
+        settings.calls_at_a_time = usize::try_from(burst).unwrap_or(usize::MAX).max(1);
+        settings.calls_per_second = (qps > 0.0).then_some(qps);
+        settings
+    };
+    tracing::info!(server = address, binding = cluster_binding_name, namespace, "starting");
+    let virt = Cluster::connect(credentials, limits("virtual", virtual_client_qps, virtual_client_burst))?;
+    let phys = Cluster::over(nowhere(), limits("physical", physical_client_qps, physical_client_burst));
+    let stop_serving = CancellationToken::new();
+    let mut serving = Box::pin(server.serve(stop_serving.clone()));
+    let introduction = Introduction { admin: &admin, server: &address };
+    let known = tokio::select! {
+        known = introduce(&introduction, &admin, &virt, &cluster_binding_name) => known?,
+        () = &mut serving => return Ok(()),
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            telemetry.shutdown().await;
+            return Ok(());
+        }
+    };
+    let (virtual_cluster, binding) = known;
+    let subject = subject(&binding, &namespace, &virtual_cluster);
+    let hold = subject.cluster_id.syncer();
+    let (elector, leadership) = election.elect(SYNCER, &hold, &namespace, &environment, &virt, &clock)?;
+    let holder = environment.get("POD_NAME").unwrap_or(SYNCER);
+    let (syncer, background) = Syncer::new(Parts {
+        subject: subject.clone(),
+        settings: Settings { closing_notice, node_annotations, physical_minor: None },
+        virt: virt.clone(),
+        phys: phys.clone(),
+        leadership: leadership.clone(),
+        clock,
+        metrics: metrics.clone(),
+        zone,
+        renew_every: lease_renew_interval,
+        holder: holder.into(),
+        ports: Ports::default(),
+        proxier_here: None,
+        seed: None,
+    });
+    let settings = Arc::clone(&syncer.settings);
+    let connector = Connector { virt, phys, world: syncer.world.clone(), subject, metrics, settings };
+    introduction.over();
+    let shown = syncer.clone();
+    admin.ready.check("syncer", move || readiness(&shown));
+    let serving = async move |stop: CancellationToken| {
+        let told = async {
+            stop.cancelled().await;
+            stop_serving.cancel();
+        };
+        tokio::join!(serving, told);
+    };
+    let supervisor = Supervisor::new(&admin.health).leadership(leadership.changes());
+    let mut supervisor = supervisor.always("admin", serving);
+    if let Some(elector) = elector {
+        supervisor = supervisor.always("election", move |stop| elector.run(stop));
+    }
+    let supervisor = loops(supervisor, background, &syncer, connector);
+    let supervisor = supervisor.after("traces", move || telemetry.shutdown());
+    let ended = supervisor.until_signal_of(signals).await;
+    if let Err(error) = &ended {
+        tracing::error!(error = error as &dyn Error, "stopped");
+    }
+    Ok(ended?)
+}
+
+/// What has to be known before anything can begin: the computing cluster, and the binding.
+async fn introduce(
+    introduction: &Introduction<'_>,
+    admin: &Admin,
+    virt: &Cluster<Virtual>,
+    name: &str,
+) -> Result<(String, Binding), WhoIsIt> {
+    let virtual_cluster = introduction.who_is(virt).await?;
+    let mut told = String::new();
+    loop {
+        let key = Key::cluster_scoped(name);
+        let object = introduction.patiently(async || virt.get(&kinds::BINDING, &key).await).await;
+        let trouble =
+            match object.map_err(WhoIsIt::Unknown)?.map(|object| BindingObject::read(&object).parsed) {
+                Some(Ok(binding)) => return Ok((virtual_cluster, binding)),
+                Some(Err(faults)) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+                None => "it does not exist".to_owned(),
+            };
+        if told != trouble {
+            tracing::warn!(binding = name, trouble, "waiting for the ClusterBinding");
+            let message = format!("ClusterBinding {name}: {trouble}");
+            admin.ready.check("binding", move || Err(message.clone()));
+            told = trouble;
+        }
+        tokio::time::sleep(LOOK_FOR_IT).await;
+        admin.ready.forget("binding");
+    }
+}
+
+fn loops(
+    mut supervisor: Supervisor,
+    background: Background,
+    syncer: &Syncer,
+    connector: Connector,
+) -> Supervisor {
+    let Background { watching, reporter } = background;
+    for (name, watching) in watching {
+        supervisor = supervisor.always(&name, move |stop| async move {
+            stop.run_until_cancelled_owned(watching).await;
+        });
+    }
+    let (pulse, renewals, duties) = (syncer.pulse.clone(), syncer.clone(), syncer.clone());
+    supervisor
+        .always("events", move |stop| reporter.run_until(stop))
+        .always("connection", move |stop| async move { connector.run_until(stop).await })
+        .always("pulse", move |stop| async move { pulse.run_until(stop).await })
+        .leading("leases", move |stop| {
+            let syncer = renewals.clone();
+            async move { syncer.lead_renewals(stop).await }
+        })
+        .leading("duties", move |stop| {
+            let syncer = duties.clone();
+            async move { syncer.lead_duties(stop).await }
+        })
+}
