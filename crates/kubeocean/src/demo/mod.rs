@@ -101,8 +101,10 @@ async fn walk(sandbox: &Sandbox, real: bool, running: &mut Option<Manager>) -> a
     let bound = async {
         pool::wait_for_manager(computing).await.context("step 4, waiting for the manager")?;
         pool::bind(sandbox).await.context("step 4, binding the workers")?;
-        say("\n5. One of them leaves, and nothing of it is left")?;
-        pool::unbind(sandbox).await.context("step 5, unbinding worker-2")
+        say("\n5. Nodes of worker-1 become virtual nodes, as its lender says")?;
+        pool::lease(sandbox).await.context("step 5, leasing nodes")?;
+        say("\n6. One of them leaves, and nothing of it is left")?;
+        pool::unbind(sandbox).await.context("step 6, unbinding worker-2")
     };
     let bound = bound.await;
     if bound.is_err() {

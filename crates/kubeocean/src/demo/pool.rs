@@ -3,7 +3,9 @@
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, bail};
+use kubeocean_api::keys::labels::CLUSTER_BINDING;
 use kubeocean_api::keys::names::{INSTALL_NAMESPACE, MANAGER_LEADER};
+use kubeocean_api::keys::taints::OUT_OF_TIME_WINDOWS_KEY;
 use kubeocean_sandbox::{Cluster, Sandbox};
 use tokio::process::Command;
 
@@ -36,16 +38,66 @@ pub(super) async fn bind(sandbox: &Sandbox) -> anyhow::Result<()> {
     show(computing, &["get", "cb", "worker-1", "-o", CONDITIONS]).await?;
     show(computing, &["get", "events", "--field-selector", "involvedObject.kind=ClusterBinding"]).await?;
     say(
-        "\nThe manager reached both, knows who it is there, and that it may do what is needed. They stay Pending: this version has no",
+        "\nThe manager reached both, knows who it is there, and that it may do what is needed, and runs a syncer for each. They stay",
     )?;
-    say("syncer and no proxier yet, so no node is leased and no pod moves.")
+    say("Pending: this version has no proxier yet.")
 }
+
+/// Nodes are leased, shrink, and close, as their lender says.
+pub(super) async fn lease(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let (computing, lender) = (sandbox.cluster("computing")?, sandbox.cluster("worker-1")?);
+    let args = ["worker-manifest", "--crd", "--with-policy", "worker-1"];
+    say(&format!("$ kubeocean {} | kubectl --context worker-1 apply --server-side -f -", args.join(" ")))?;
+    let manifest = success(&args, &kubeocean(sandbox, &args).await?)?;
+    kubectl(lender, &["apply", "--server-side", "-f", "-"], Some(&manifest)).await?;
+    show(computing, &["wait", "--for=condition=Leasing", "--timeout=60s", "cb/worker-1"]).await?;
+    let of_worker = format!("{CLUSTER_BINDING}=worker-1");
+    show(computing, &["wait", "--for=condition=Ready", "--timeout=60s", "node", "-l", &of_worker]).await?;
+    show(computing, &NODES).await?;
+    say("\nHalf of what is left of each node of worker-1 is a virtual node. Its lender wants to lend less:")?;
+    let first = ["get", "nodes", "-l", &of_worker, "-o", "jsonpath={.items[0].metadata.name}"];
+    let node = format!("node/{}", kubectl(computing, &first, None).await?.trim());
+    let one = r#"{"spec":{"resourceLimits":[{"resource":"cpu","quantity":"1"}]}}"#;
+    show(lender, &["patch", "rlp", "worker-1", "--type=merge", "-p", one]).await?;
+    let shrunk = ["wait", "--for=jsonpath={.status.allocatable.cpu}=1", "--timeout=60s", &node];
+    show(computing, &shrunk).await?;
+    say("\nHe lends them by the hour now, and that hour has not come yet:")?;
+    let now = jiff::Timestamp::now();
+    let hour = |hours: i64| {
+        let at = now.checked_add(jiff::SignedDuration::from_hours(hours)).unwrap_or(now);
+        at.strftime("%H:%M").to_string()
+    };
+    let window = format!(
+        r#"{{"spec":{{"timeZone":"UTC","timeWindows":[{{"start":"{}","end":"{}"}}]}}}}"#,
+        hour(2),
+        hour(3)
+    );
+    show(lender, &["patch", "rlp", "worker-1", "--type=merge", "-p", &window]).await?;
+    let closed = format!(
+        "--for=jsonpath={{.spec.taints[?(@.key==\"{}\")].effect}}=NoSchedule",
+        OUT_OF_TIME_WINDOWS_KEY
+    );
+    show(computing, &["wait", &closed, "--timeout=60s", &node]).await?;
+    show(computing, &NODES).await?;
+    show(lender, &["get", "rlp"]).await?;
+    say("\nNothing new is scheduled there until then. (Pods do not run on virtual nodes yet.)")
+}
+
+/// What people want to know of nodes.
+const NODES: [&str; 4] = [
+    "get",
+    "nodes",
+    "-o",
+    "custom-columns=NAME:.metadata.name,CPU:.status.allocatable.cpu,MEMORY:.status.allocatable.memory,PODS:.status.allocatable.pods,TAINTS:.spec.taints[*].key",
+];
 
 /// What the lender does: a namespace, an identity, its rights; and the kubeconfig for the borrower.
 async fn lend(sandbox: &Sandbox, name: &str) -> anyhow::Result<()> {
     let worker = sandbox.cluster(name)?;
-    say(&format!("$ kubeocean worker-manifest | kubectl --context {name} apply --server-side -f -"))?;
-    let manifest = success(&["worker-manifest"], &kubeocean(sandbox, &["worker-manifest"]).await?)?;
+    // The first wants to have a say in what is leased, the second leaves it to the borrower.
+    let args: &[&str] = if name == "worker-1" { &["worker-manifest", "--crd"] } else { &["worker-manifest"] };
+    say(&format!("$ kubeocean {} | kubectl --context {name} apply --server-side -f -", args.join(" ")))?;
+    let manifest = success(args, &kubeocean(sandbox, args).await?)?;
     kubectl(worker, &["apply", "--server-side", "-f", "-"], Some(&manifest)).await?;
     let args = ["worker-kubeconfig", "--context", name];
     say(&format!("$ kubeocean {} > {name}.kubeconfig", args.join(" ")))?;

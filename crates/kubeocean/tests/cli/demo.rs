@@ -11,7 +11,10 @@ fn every_step_works_with_simulated_nodes() {
     for words in [
         "✓ ClusterBinding worker-2 created",
         "clusterbinding.cloud.tencent.com/worker-1 condition met",
-        "SyncerReady=False, SyncerCreated: this version of Kubeocean has no syncer to run",
+        "SyncerReady=True, SyncerReady: the syncer is available",
+        "clusterbinding.cloud.tencent.com/worker-1 condition met",
+        "node/vnode-worker-1-sim-1 condition met",
+        "kubeocean.io/vnode,kubeocean.io/out-of-time-windows",
         "ConnectivityPassed   clusterbinding/worker-1",
         "Unbound: worker-2 is unbound; nothing of it is left in this cluster",
     ] {
