@@ -183,7 +183,7 @@ async fn foretell(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject,
         Ok(nodes) => counted(nodes.len(), "virtual node"),
         Err(_) => "its virtual nodes".to_owned(),
     };
-    let pods = binding.status.pods.and_then(|pods| usize::try_from(pods).ok());
+    let pods = binding.status.pods.and_then(|pods| usize::try_from(pods).ok()).filter(|pods| *pods > 0);
     let pods = pods.map_or(String::new(), |pods| format!(", with {} on them", counted(pods, "pod")));
     note(&format!("- {nodes}{pods}"));
     note("- its syncer and proxier");

@@ -1,4 +1,4 @@
-//! `kubeocean manager` as a process of its own: started, hurt, and listened to.
+//! `kubeocean manager`, or another component, as a process of its own: started, hurt, and listened to.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -23,11 +23,22 @@ pub(crate) struct Manager {
 impl Manager {
     /// Starts one. The kernel ends it with the thread that calls; `name` is what it is called in its hold and by its log.
     pub(crate) fn start(directory: &Path, kubeconfig: &Path, name: &str, flags: &[&str]) -> Self {
+        Self::start_as("manager", directory, kubeconfig, name, flags)
+    }
+
+    /// The same, of another component.
+    pub(crate) fn start_as(
+        component: &str,
+        directory: &Path,
+        kubeconfig: &Path,
+        name: &str,
+        flags: &[&str],
+    ) -> Self {
         let log = directory.join(format!("{name}.log"));
         let file = File::create(&log).unwrap();
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), "manager"])
+            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), component])
             // The same address for both is one listener.
             .args(["--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"])
             .arg("--kubeconfig")

@@ -5,6 +5,7 @@
 mod faults;
 mod leading;
 mod many;
+mod nodes;
 mod place;
 mod quiet;
 mod rights;

@@ -1,0 +1,207 @@
+//! Virtual nodes in front of real control planes, with a scheduler and a node controller that believe them: two syncers of whom one leads.
+
+use std::time::{Duration, Instant};
+
+use kubeocean_api::keys::names::WORKER_NAMESPACE;
+use kubeocean_api::keys::taints::{NODE_NOT_READY_KEY, VNODE_KEY};
+use kubeocean_api::keys::{labels, reasons};
+use kubeocean_api::{GROUP, VERSION};
+use kubeocean_sandbox::{COMPUTING, Spec};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::place::{Place, apply, get, request, text};
+use crate::access::{kubectl, until};
+use crate::manager::Manager;
+
+const MERGE: &str = "application/merge-patch+json";
+
+/// Shorter than anything that may be said of a worker cluster, and longer.
+const BLIP: Duration = Duration::from_secs(20);
+const OUTAGE: Duration = Duration::from_secs(60);
+
+fn policy(limits: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourceLeasingPolicy", "metadata": {"name": "all"},
+        "spec": {"cluster": "w1", "resourceLimits": limits},
+    })
+}
+
+fn policies() -> String {
+    format!("/apis/{GROUP}/{VERSION}/resourceleasingpolicies")
+}
+
+fn syncer(place: &Place, name: &str) -> Manager {
+    let flags = ["--cluster-binding-name=w1", "--leader-elect", "--log-level=info,audit=debug"];
+    Manager::start_as("syncer", place.sandbox.directory(), &place.kubeconfig, name, &flags)
+}
+
+async fn vnodes(place: &Place) -> Result<Vec<Value>, String> {
+    let path = format!("/api/v1/nodes?labelSelector={}%3Dw1", labels::CLUSTER_BINDING);
+    let list = get(&place.virt, &path).await?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+fn ready(node: &Value) -> Value {
+    let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|one| one["type"] == "Ready").unwrap_or_default()
+}
+
+fn taints(node: &Value) -> Vec<String> {
+    let all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|taint| text(&taint["key"])).collect()
+}
+
+/// Waits until there are so many, and each of them is so.
+async fn all_are(place: &Place, count: usize, what: &str, is_so: impl Fn(&Value) -> bool) -> Vec<Value> {
+    until(what, async || {
+        let nodes = vnodes(place).await?;
+        let bad = nodes.iter().find(|node| !is_so(node));
+        match bad {
+            Some(node) => Err(format!("{:#} {:#}", node["spec"], node["status"])),
+            None if nodes.len() != count => Err(format!("{} nodes", nodes.len())),
+            None => Ok(nodes),
+        }
+    })
+    .await
+}
+
+fn usable(node: &Value) -> bool {
+    ready(node)["status"] == "True" && !taints(node).iter().any(|key| key == NODE_NOT_READY_KEY)
+}
+
+fn deployment(replicas: usize) -> Value {
+    let labels = json!({"app": "web"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "nodeSelector": {labels::TYPE: labels::TYPE_VIRTUAL_KUBELET},
+                "tolerations": [{"key": VNODE_KEY, "operator": "Exists"}],
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "700m"}}}],
+            },
+        }},
+    })
+}
+
+#[tokio::test]
+async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
+    let place = Place::of(Spec::new().workers(1, 3, 0)).await;
+    let worker = place.worker("worker-1");
+    let manager = place.manager("manager", &[]);
+    place.secret("s1", &worker.kubeconfig()).await;
+    place.bind("w1", "s1", WORKER_NAMESPACE).await;
+    place.binding("w1", "bound", |binding| !text(&binding["status"]["workerUID"]).is_empty()).await;
+    let (one, other) = (syncer(&place, "one"), syncer(&place, "other"));
+    place
+        .binding("w1", "without a policy", |binding| {
+            super::place::condition(binding, "Leasing")["reason"] == reasons::Binding::NoPolicy.as_str()
+        })
+        .await;
+
+    apply(&place.virt, &policies(), &policy(&json!([]))).await;
+    all_are(&place, 3, "three virtual nodes are usable", usable).await;
+
+    what_people_do_stays(&place).await;
+    the_scheduler_believes_them(&place).await;
+    worker_stops(&place).await;
+    let leader_dies = Instant::now();
+    let (leader, standby) = if one.leads() { (one, other) } else { (other, one) };
+    leader.signal(Signal::KILL);
+    drop(leader);
+    until("the standby leads", async || if standby.leads() { Ok(()) } else { Err("not yet".to_owned()) })
+        .await;
+    // V takes a node for lost fifty seconds after its last renewal: none is.
+    while leader_dies.elapsed() < OUTAGE {
+        for node in vnodes(&place).await.unwrap() {
+            assert_eq!(ready(&node)["status"], "True", "{node:#}");
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+
+    request(&place.virt, "DELETE", &format!("{}/all", policies()), "application/json", &Value::Null)
+        .await
+        .unwrap();
+    all_are(&place, 0, "without a policy they go", |_| true).await;
+    let left: Vec<_> =
+        place.ours().await.unwrap().into_iter().filter(|one| one.component.is_empty()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    drop((standby, manager));
+    place.stop().await;
+}
+
+/// Labels, taints and a cordon of people survive a change of every offer.
+async fn what_people_do_stays(place: &Place) {
+    let node = "/api/v1/nodes/vnode-w1-sim-1";
+    let own = json!({"metadata": {"labels": {"mine": "yes"}}, "spec": {"unschedulable": true}});
+    request(&place.virt, "PATCH", node, MERGE, &own).await.unwrap();
+    let computing = place.worker(COMPUTING);
+    kubectl(computing, "taint nodes vnode-w1-sim-1 mine=yes:NoSchedule", "");
+    let limit = json!([{"resource": "cpu", "quantity": "1"}]);
+    apply(&place.virt, &policies(), &policy(&limit)).await;
+    let nodes =
+        all_are(place, 3, "each offers one core", |node| node["status"]["allocatable"]["cpu"] == "1").await;
+    let first = nodes.iter().find(|node| node["metadata"]["name"] == "vnode-w1-sim-1").unwrap();
+    assert_eq!(first["metadata"]["labels"]["mine"], "yes");
+    assert_eq!(first["spec"]["unschedulable"], true);
+    assert!(taints(first).contains(&"mine".to_owned()), "{first:#}");
+    let said = get(&place.virt, &format!("{}/all", policies())).await.unwrap();
+    assert_eq!(said["status"]["bindings"][0]["nodes"], 3, "{said:#}");
+}
+
+/// One core each, and one of three cordoned: two pods of 700 m are placed, a third is not; a drain ends.
+async fn the_scheduler_believes_them(place: &Place) {
+    let pods = "/api/v1/namespaces/default/pods";
+    apply(&place.virt, "/apis/apps/v1/namespaces/default/deployments", &deployment(3)).await;
+    let placed = until("two are placed, and one is not", async || {
+        let all = get(&place.virt, pods).await?;
+        let all = all["items"].as_array().cloned().unwrap_or_default();
+        let placed: Vec<String> =
+            all.iter().map(|pod| text(&pod["spec"]["nodeName"])).filter(|node| !node.is_empty()).collect();
+        let refused = all.iter().any(|pod| pod["status"]["conditions"][0]["reason"] == "Unschedulable");
+        if placed.len() == 2 && refused { Ok(placed) } else { Err(format!("{placed:?}")) }
+    })
+    .await;
+    assert!(!placed.iter().any(|node| node == "vnode-w1-sim-1"), "{placed:?}");
+    kubectl(place.worker(COMPUTING), &format!("drain {} --timeout=60s", placed[0]), "");
+    kubectl(place.worker(COMPUTING), &format!("uncordon {}", placed[0]), "");
+    kubectl(place.worker(COMPUTING), "delete deployment web --timeout=60s", "");
+    until("all pods are gone", async || match get(&place.virt, pods).await?["items"].as_array() {
+        Some(left) if !left.is_empty() => Err(format!("{} are left", left.len())),
+        _ => Ok(()),
+    })
+    .await;
+}
+
+/// A worker cluster that is away for a moment is not away; one that is away for a minute is, and then comes back.
+async fn worker_stops(place: &Place) {
+    let server = place.worker("worker-1").program("kube-apiserver");
+    let said = async || -> Vec<Value> {
+        vnodes(place).await.unwrap().iter().map(|node| json!([ready(node), taints(node)])).collect()
+    };
+    let before = said().await;
+    server.stop().await.unwrap();
+    tokio::time::sleep(BLIP).await;
+    assert_eq!(said().await, before);
+    server.start().await.unwrap();
+    all_are(place, 3, "nothing has happened", usable).await;
+    // Until the stores follow again.
+    tokio::time::sleep(BLIP).await;
+    assert_eq!(said().await, before);
+    server.stop().await.unwrap();
+    tokio::time::sleep(OUTAGE).await;
+    let lost = reasons::Node::WorkerUnreachable.as_str();
+    all_are(place, 3, "all are lost", |node| {
+        ready(node)["status"] == "Unknown" && ready(node)["reason"] == lost
+    })
+    .await;
+    server.start().await.unwrap();
+    let back = Instant::now();
+    all_are(place, 3, "all are back", |node| ready(node)["status"] == "True").await;
+    println!(
+        "all virtual nodes were Ready {:.1} s after their worker cluster came back",
+        back.elapsed().as_secs_f64()
+    );
+    all_are(place, 3, "all are usable", usable).await;
+}
