@@ -1,6 +1,7 @@
 //! One node: gathers what is known of it, has it judged, and writes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::{labels, reasons};
@@ -12,12 +13,16 @@ use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::lease::Explanation;
 use kubeocean_model::naming::VnodeName;
+use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::{self, Belonging, Situation, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
 use crate::standing::Standing;
-use crate::syncer::{Syncer, after};
+use crate::syncer::{AtMost as _, Syncer, after};
 use crate::world::Duty;
+
+/// While a node waits for pods that only the server knows of.
+const LOOK_FOR_PODS: Duration = Duration::from_secs(5);
 
 impl Syncer {
     /// One round for one node.
@@ -52,7 +57,11 @@ impl Syncer {
             .filter(|pod| pod.0.holds_its_node(pod.0.is_mapped(&binding, &self.subject.install_namespace)));
         let holds = holds.count();
         let goes = existing.is_some_and(|existing| existing.tenure.leaving.is_some()) && holds == 0;
-        let belongings = if goes || existing.is_none() {
+        let unseen = match self.unseen_pods(&binding, vnode, goes).await {
+            Ok(unseen) => unseen,
+            Err(verdict) => return verdict,
+        };
+        let belongings = if (goes && unseen == 0) || existing.is_none() {
             match self.belongings(vnode, goes).await {
                 Ok(belongings) => belongings,
                 Err(verdict) => return verdict,
@@ -69,7 +78,7 @@ impl Syncer {
             node: seen.as_ref().map(|seen| seen.0.as_ref().map_err(String::as_str)),
             explanation: explanation.as_ref(),
             existing,
-            occupants: holds,
+            occupants: holds + unseen,
             belongings: &belongings,
             name: vnode,
             port,
@@ -105,7 +114,9 @@ impl Syncer {
         {
             return verdict;
         }
-        after(decision.again_at, now)
+        // What the store has not heard of yet comes in time, or is gone by then.
+        let limit = if unseen > 0 { Some(LOOK_FOR_PODS) } else { None };
+        after(decision.again_at, now).at_most(limit)
     }
 
     /// The `CSINode` and the placeholder pod of a virtual node.
@@ -147,6 +158,20 @@ impl Syncer {
         } else {
             name
         }
+    }
+
+    /// How many pods stand in the way of a node that goes, by the server's own word. A store may be far behind, and the pods of a node
+    /// that is gone are taken for lost by V.
+    async fn unseen_pods(&self, binding: &Binding, vnode: &str, goes: bool) -> Result<usize, Verdict> {
+        if !goes {
+            return Ok(0);
+        }
+        let fields = format!("spec.nodeName={vnode}");
+        let pods = self.virt.list_by_fields(&kinds::POD, None, &fields).await;
+        let pods = pods.map_err(|_| Verdict::Failed("pods-not-read"))?;
+        let holds =
+            |pod: &VirtualPod| pod.holds_its_node(pod.is_mapped(binding, &self.subject.install_namespace));
+        Ok(pods.iter().map(VirtualPod::read).filter(holds).count())
     }
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten

@@ -65,7 +65,7 @@ pub(super) fn create(situation: &Situation<'_>, wish: &Wish) -> Action {
 /// Changes a node.
 pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, now: Timestamp) -> Change {
     let mut change = Change::default();
-    // First what keeps pods away; it needs the version that is known, and the second write needs none.
+    // First what keeps pods away; it needs the version that is known, and a second write after it needs none.
     if let Some(action) = spec(existing, wish, cordon) {
         change.actions.push(action);
     }
@@ -128,7 +128,10 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
         body["status"] = status.into();
     }
     let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
-    change.actions.push(on(existing, verb, "what is true of its node has changed"));
+    let action = on(existing, verb, "what is true of its node has changed");
+    // Alone it needs the version as well: one whose answer was lost would be written twice.
+    let alone = change.actions.is_empty();
+    change.actions.push(if alone { action.if_version(&*existing.meta.resource_version) } else { action });
     change
 }
 
@@ -149,7 +152,9 @@ pub(super) fn lose(existing: &VirtualNode, ready: &Value) -> Vec<Action> {
     if known.is_none_or(|known| known["status"] != ready["status"]) {
         let body = json!({"status": {"conditions": [ready]}});
         let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
-        actions.push(on(existing, verb, "its worker cluster does not answer"));
+        let action = on(existing, verb, "its worker cluster does not answer");
+        let alone = actions.is_empty();
+        actions.push(if alone { action.if_version(&*existing.meta.resource_version) } else { action });
     }
     actions
 }

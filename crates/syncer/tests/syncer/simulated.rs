@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
+use kubeocean_api::keys::{annotations, taints};
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_testkit::chaos::{Partition, Profile};
 use kubeocean_testkit::simulation::{Trouble, World, hunt, run, seeds};
@@ -13,7 +15,7 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, Scene, text};
+use crate::scene::{BINDING, Scene, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -48,11 +50,6 @@ fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
     assert!(violations.is_empty(), "{}", violations[0]);
 }
 
-fn minute(at: Timestamp, minutes: i64) -> String {
-    let at = at.checked_add(jiff::SignedDuration::from_mins(minutes)).unwrap();
-    at.strftime("%H:%M").to_string()
-}
-
 #[test]
 fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
     calm(
@@ -70,7 +67,7 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             wait(scene, "smaller", 20, || scene.at_rest()).await;
             let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
             assert_eq!(text(&node, "/status/allocatable/cpu"), "2500m", "half of what they leave");
-            let fake = scene.server().list("pods", Some("kubeocean-fake"));
+            let fake = scene.server().list("pods", Some(FAKE_NAMESPACE));
             assert_eq!(fake[0]["spec"]["containers"][0]["ports"][0]["hostPort"], 8080);
             scene.comes_to_rest().await;
             scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
@@ -115,23 +112,19 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             let closes = now.checked_add(jiff::SignedDuration::from_mins(5)).unwrap();
             // The window is an hour and five minutes; ten minutes before its end nothing new comes.
             wait(scene, "closing", 5, || {
-                if taint("kubeocean.io/closing", "NoSchedule") {
-                    Ok(())
-                } else {
-                    Err("not closing".to_owned())
-                }
+                if taint(taints::CLOSING_KEY, "NoSchedule") { Ok(()) } else { Err("not closing".to_owned()) }
             })
             .await;
             let until =
                 |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
             tokio::time::sleep(until(closes) - Duration::from_secs(1)).await;
-            assert!(!taint("kubeocean.io/out-of-time-windows", "NoSchedule"));
+            assert!(!taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             assert!(scene.get_pod("guarded").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(taint("kubeocean.io/out-of-time-windows", "NoSchedule"));
+            assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             let plain = scene.get_pod("plain").unwrap();
             let reclaim_at = closes.checked_add(jiff::SignedDuration::from_mins(2)).unwrap();
-            let said = text(&plain, "/metadata/annotations/kubeocean.io~1reclaim-at").to_owned();
+            let said = plain["metadata"]["annotations"][annotations::RECLAIM_AT].as_str().unwrap_or_default();
             assert_eq!(said, reclaim_at.to_string());
             let conditions = plain["status"]["conditions"].as_array().unwrap();
             assert!(
@@ -142,7 +135,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             tokio::time::sleep(until(reclaim_at) - Duration::from_secs(1)).await;
             assert!(scene.get_pod("plain").is_some() && scene.get_pod("tolerant").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(taint("kubeocean.io/out-of-time-windows", "NoExecute"));
+            assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoExecute"));
             assert!(scene.get_pod("plain").is_none() && scene.get_pod("tolerant").is_none());
             let policy = scene.phys.server.get("resourceleasingpolicies", "", "nights").unwrap();
             assert_eq!(text(&policy, "/status/phase"), "Inactive");
@@ -165,7 +158,7 @@ fn a_window_that_opens_again_takes_nothing() {
             wait(scene, "leased", 20, || scene.at_rest()).await;
             scene.pod("plain", "vnode-c1-n1", json!({}));
             tokio::time::sleep(Duration::from_secs(180)).await;
-            let told = |pod: &Value| !pod["metadata"]["annotations"]["kubeocean.io/reclaim-at"].is_null();
+            let told = |pod: &Value| !pod["metadata"]["annotations"][annotations::RECLAIM_AT].is_null();
             assert!(told(&scene.get_pod("plain").unwrap()));
             scene.policy(&scene.phys, "nights", windows(true));
             wait(scene, "open again", 10, || scene.at_rest()).await;
@@ -198,7 +191,6 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
             tokio::time::sleep(Duration::from_secs(120)).await;
             assert_eq!(writes(), 0, "half a minute changes nothing");
             scene.phys.chaos.partition(Partition::Resets);
-            *scene.cut_at.lock() = Some(scene.clock.now());
             tokio::time::sleep(Duration::from_secs(60)).await;
             let ready = || {
                 let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
@@ -317,7 +309,7 @@ fn deed(scene: &Scene, draw: u64) {
         25 => scene.patch(&scene.virt, "nodes", "", &vnode, json!({"metadata": {"annotations": null}})),
         26 => scene.lead_astray(draw >> 30 & 1 == 1),
         27 if draw >> 30 & 7 == 0 => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
-        28 => scene.remove(&scene.virt, "leases", "kube-node-lease", &vnode),
+        28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
         _ => scene.bind(),
     }
 }
@@ -343,21 +335,7 @@ async fn chaos(world: World) -> Scene {
             0 => trouble.compaction(v).compaction(p),
             1 => trouble.broken_watches(v).broken_watches(p),
             2 => trouble.partitions(v),
-            3 => {
-                let scene = scene.clone();
-                trouble.deed("the worker is cut off, or back", move |random| {
-                    let how = match random.random_range(0..4) {
-                        0 => Partition::Silent,
-                        1 => Partition::Resets,
-                        _ => {
-                            *scene.cut_at.lock() = None;
-                            return scene.phys.chaos.heal();
-                        }
-                    };
-                    scene.phys.chaos.partition(how);
-                    scene.cut_at.lock().get_or_insert(scene.clock.now());
-                })
-            }
+            3 => trouble.partitions(p),
             4 if random.random_bool(0.3) => {
                 let restored = Arc::clone(&scene.restored);
                 let site = if random.random_bool(0.5) { v } else { p };
