@@ -233,9 +233,11 @@ fn leave(
         decision.events.push(telling(true, EventReason::NodeLeaving, message));
     }
     let kept = node.map_or_else(|| Cow::Owned(remembered(existing)), Cow::Borrowed);
-    let wish = Wish::of(situation, &kept, None, &tenure);
+    let is_whole = node.is_some() || existing.expected.is_some();
+    let wish = Wish { is_whole, ..Wish::of(situation, &kept, None, &tenure) };
     let change = change::update(existing, &wish, Some(true), now);
     decision.actions = change.actions;
+    decision.again_at = next_edge(situation, None, &tenure);
     // Removal comes after what keeps pods away has been seen by everyone, us included.
     if decision.actions.is_empty() && situation.occupants == 0 {
         decision.actions = belongings(situation);

@@ -1,5 +1,6 @@
 //! One node: gathers what is known of it, has it judged, and writes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ impl Syncer {
         if matches!(worker, Worker::Known) {
             self.note_standing(name, explanation.as_ref());
         }
-        let existing = existing.as_deref().map(|seen| &seen.0);
+        let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
+        let existing = existing.as_deref();
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
         let Some(port) = self.ports.of(&derived, existing.and_then(VirtualNode::port)) else {
@@ -148,6 +150,16 @@ impl Syncer {
             }
         }
         Ok(())
+    }
+
+    /// A virtual node with what it remembered, also if someone took that away: a grace period is not shorter for that.
+    fn as_remembered<'a>(&self, vnode: &'a VirtualNode) -> Cow<'a, VirtualNode> {
+        let Some(tenure) = self.world.tenure_of(vnode).filter(|tenure| *tenure != vnode.tenure) else {
+            return Cow::Borrowed(vnode);
+        };
+        let mut vnode = vnode.clone();
+        vnode.tenure = tenure;
+        Cow::Owned(vnode)
     }
 
     /// What a node is called whose virtual node does not exist yet.

@@ -30,10 +30,12 @@ impl Syncer {
         let Some(vnode) = self.world.vnodes.get(&Key::cluster_scoped(pod.node.as_str())) else {
             return Verdict::Done;
         };
+        // Nobody knows what its node remembered: that is found out first, and this looked at again when it has been written.
+        let Some(tenure) = self.world.tenure_of(&vnode.0) else { return Verdict::Done };
         let now = self.reconciler.clock.now();
         let situation = Situation {
             pod,
-            tenure: Some(&vnode.0.tenure),
+            tenure: Some(&tenure),
             is_mapped: pod.is_mapped(&binding, &self.subject.install_namespace),
             has_budget: self.world.has_budget(pod),
             twin: self.twin_of(&pod.meta.uid),

@@ -2,6 +2,7 @@
 //!
 //! A standby keeps all of it current, so that it can lead at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +21,8 @@ use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::LabelSelector;
-use kubeocean_model::vnode::{PhysicalNode, VirtualNode};
+use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use parking_lot::Mutex;
 
 use crate::usage::{SeenPod, Usage};
 
@@ -166,6 +168,8 @@ pub struct World {
     pub physical_pods: Store<Physical, SeenPod>,
     /// The lender's policies.
     pub physical_policies: Store<Physical, Object>,
+    /// What virtual nodes remembered last, by name: for those from which someone takes it away.
+    tenures: Tenures,
     /// How often policies have changed.
     pub(crate) policy_edits: Arc<AtomicU64>,
     /// Who uses how much of each node.
@@ -210,8 +214,11 @@ impl World {
             .indexed_by(&ON_NODE);
         let known: Arc<parking_lot::RwLock<Option<World>>> = Arc::default();
         let (world, told, renewed) = (Arc::clone(&known), queue.clone(), leases.clone());
+        let tenures = Tenures::default();
+        let remembered = tenures.clone();
         let (informer, _switch) = vnodes
             .on_change(move |change| {
+                remembered.follow(change);
                 if change.old.is_none() {
                     renewed.add(change.key.name.to_string());
                 }
@@ -330,6 +337,7 @@ impl World {
             physical_csi,
             physical_pods,
             physical_policies,
+            tenures,
             policy_edits,
             usage,
             endpoints,
@@ -401,6 +409,16 @@ impl World {
         self.vnodes.by(&OF_NODE, node).into_iter().next()
     }
 
+    /// What a virtual node remembers of its lease, or did so before someone took that away. `None`: nobody knows.
+    pub fn tenure_of(&self, vnode: &VirtualNode) -> Option<Tenure> {
+        if !vnode.tenure.is_forgotten() {
+            return Some(vnode.tenure.clone());
+        }
+        let tenures = self.tenures.0.lock();
+        let (_, tenure) = tenures.get(vnode.name()).filter(|(uid, _)| **uid == *vnode.meta.uid)?;
+        Some(tenure.clone())
+    }
+
     /// The pods on a virtual node.
     pub fn pods_on(&self, vnode: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
         self.pods.by(&ON_NODE, vnode)
@@ -413,6 +431,26 @@ impl World {
         budgets
             .iter()
             .any(|budget| budget.selector.as_ref().is_some_and(|selector| selector.matches(&labels)))
+    }
+}
+
+/// The last tenure of each virtual node, with its uid. Clones are the same.
+#[derive(Clone, Default)]
+struct Tenures(Arc<Mutex<BTreeMap<String, (Box<str>, Tenure)>>>);
+
+impl Tenures {
+    fn follow(&self, change: &Change<'_, Virtual, SeenVnode>) {
+        let mut all = self.0.lock();
+        match change.new {
+            None => {
+                all.remove(&*change.key.name);
+            }
+            Some(seen) if !seen.0.tenure.is_forgotten() => {
+                let known = (seen.0.meta.uid.clone(), seen.0.tenure.clone());
+                all.insert(change.key.name.to_string(), known);
+            }
+            Some(_) => {}
+        }
     }
 }
 

@@ -276,7 +276,7 @@ impl Scene {
             |name: &str| Connection { seed: self.world.seed, ..Connection::new(name, SYNCER, &metrics) };
         let virt = Cluster::over(self.virt.client(&self.traffic, life), settings("virtual"));
         // A life that begins has heard no silence yet.
-        self.heard.lock().at = Instant::now();
+        self.heard.lock().again();
         let phys = Cluster::over(self.physical_client(life), settings("physical"));
         if self.astray.load(Ordering::Relaxed) {
             phys.replace_over(&self.stranger.client(&self.traffic, life));
