@@ -103,6 +103,8 @@ pub struct Decision {
     pub again_at: Option<Timestamp>,
     /// What people should hear of, about the virtual node.
     pub events: Vec<Telling>,
+    /// What the node remembers of its lease once this is written.
+    pub tenure: Option<Tenure>,
 }
 
 /// Plans for one node.
@@ -163,6 +165,7 @@ fn begin(situation: &Situation<'_>, node: Option<&PhysicalNode>) -> Decision {
         actions: vec![change::create(situation, &wish)],
         again_at: next_edge(situation, Some(lease), &tenure),
         events,
+        tenure: Some(tenure),
     }
 }
 
@@ -200,7 +203,8 @@ fn stay(
         _ => {}
     }
     let edge = next_edge(situation, lease, &tenure);
-    Decision { actions: change.actions, again_at: earlier(edge, change.later), events }
+    let again_at = earlier(edge, change.later);
+    Decision { actions: change.actions, again_at, events, tenure: Some(tenure) }
 }
 
 fn closed(tenure: &Tenure) -> Telling {
@@ -243,6 +247,7 @@ fn leave(
         decision.actions = belongings(situation);
         decision.actions.extend(remove(existing));
     }
+    decision.tenure = Some(tenure);
     decision
 }
 

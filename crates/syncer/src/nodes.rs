@@ -90,6 +90,7 @@ impl Syncer {
         };
         let decision = vnode::plan(&situation);
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
+        let mut version = None;
         for action in &decision.actions {
             let outcome = self.reconciler.write(&duty, action).await;
             match &outcome {
@@ -99,13 +100,19 @@ impl Syncer {
                     self.ports.release(&action.name);
                     return Verdict::Failed("name-taken");
                 }
-                Outcome::Done(written) => uid = written.uid.clone().or(uid),
+                Outcome::Done(written) if action.kind == kinds::NODE => {
+                    uid = written.uid.clone().or(uid);
+                    version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
+                }
                 _ => {}
             }
             if !outcome.fulfils(action) {
                 self.complain(action, &outcome);
                 return outcome.verdict();
             }
+        }
+        if let (Some(tenure), Some(uid)) = (decision.tenure, &uid) {
+            self.world.note_tenure(vnode, uid, tenure, version);
         }
         self.tell_node(vnode, uid.as_deref(), &decision.events);
         if existing.is_none() && seen.is_none() {

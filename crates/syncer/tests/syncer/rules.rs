@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
-use kubeocean_api::keys::{annotations, finalizers, labels, taints};
+use kubeocean_api::keys::{TRUE, annotations, finalizers, labels, taints};
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::lease::{Explanation, Ledger, Policies, User, WorkerPolicies};
@@ -31,6 +31,9 @@ const NOT_EARLY: &str = "no pod is removed before its time";
 pub(crate) const NOT_LATE: &str = "no pod is removed after its time";
 const HONEST: &str = "no node is not ready without a cause in the worker";
 const WITHIN_BASE: &str = "no node offers more than it has";
+
+/// What each node remembered, and since when.
+type Tenures = BTreeMap<String, Vec<(Timestamp, Tenure)>>;
 
 /// By when a pod has to go, by each demand that does not spare it. Written here once more, so that a mistake of the planner's shows.
 pub(crate) fn concerns(pod: &Value, tenure: &Tenure) -> impl Iterator<Item = Timestamp> {
@@ -161,28 +164,39 @@ impl Scene {
         });
     }
 
-    /// Pods go when their node's lease says so, and then they do.
+    /// Pods go when their node's lease says so: when a demand's time was up while it stood. One that was called off before takes nobody.
     fn rules_of_reclaim(&self) {
         let oracle = &self.world.oracle;
-        let (server, jumped) = (self.virt.server.clone(), Arc::clone(&self.jumped));
+        let (jumped, tenures) = (Arc::clone(&self.jumped), Mutex::new(Tenures::new()));
         oracle.always("V", &self.virt.server, NOT_EARLY, move |commit| {
+            if commit.plural == "nodes" {
+                let tenure = commit.new.as_deref().map(|new| VirtualNode::read(&object(new)).tenure);
+                let mut tenures = tenures.lock();
+                let known = tenures.entry(commit.name.clone()).or_default();
+                // Who takes away what a node remembers does not take back what it said.
+                if tenure.as_ref().is_none_or(|tenure| !tenure.is_forgotten()) {
+                    known.push((commit.at, tenure.unwrap_or_default()));
+                }
+            }
             let begins = commit.plural == "pods"
                 && commit.actor == SYNCER
                 && commit.old.as_deref().is_some_and(|old| !is_deleting(old))
                 && (commit.verb == Verb::Delete || commit.new.as_deref().is_some_and(is_deleting));
             let Some(old) = commit.old.as_deref().filter(|_| begins) else { return Ok(()) };
-            if jumped.load(Ordering::Relaxed) || label(old, labels::HOSTPORT_FAKE_POD) == "true" {
+            if jumped.load(Ordering::Relaxed) || label(old, labels::HOSTPORT_FAKE_POD) == TRUE {
                 return Ok(());
             }
-            let vnode = text(old, "/spec/nodeName");
-            let nodes = server.list_at(commit.revision, "nodes", None);
-            let Some(node) = nodes.iter().find(|one| text(one, "/metadata/name") == vnode) else {
-                return Err(format!("{}: its node is gone", commit.name));
-            };
-            let tenure: Tenure = VirtualNode::read(&object(node)).tenure;
-            let evicted = label(old, "guarded") == "yes" && tenure.demands().next().is_some();
-            let due = tenure.demands().any(|demand| demand.deadline <= commit.at);
-            if evicted || due { Ok(()) } else { Err(format!("{}: {tenure:?}", commit.name)) }
+            let created: Timestamp = text(old, "/metadata/creationTimestamp").parse().unwrap();
+            let tenures = tenures.lock();
+            let known = tenures.get(text(old, "/spec/nodeName")).map(Vec::as_slice).unwrap_or_default();
+            let ends = known.iter().skip(1).map(|(at, _)| *at).chain([commit.at]);
+            let mut stood = known.iter().zip(ends).filter(|(_, end)| *end >= created);
+            let is_guarded = label(old, "guarded") == "yes";
+            let fine = stood.any(|((_, tenure), end)| {
+                let mut deadlines = concerns(old, tenure);
+                deadlines.any(|deadline| deadline <= end || is_guarded)
+            });
+            if fine { Ok(()) } else { Err(format!("{}: {:?}", commit.name, known.last())) }
         });
     }
 
