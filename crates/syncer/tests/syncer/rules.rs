@@ -22,6 +22,7 @@ use kubeocean_testkit::simulation::Site;
 use kubeocean_testkit::{Commit, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::scene::{BINDING, REST_WITHIN, Scene, is_deleting, label, minute, object, text};
 
@@ -198,6 +199,53 @@ impl Scene {
             });
             if fine { Ok(()) } else { Err(format!("{}: {:?}", commit.name, known.last())) }
         });
+    }
+
+    /// Reports every pod that is still there a second after its time, for as long as it runs. A server that takes its time is given it:
+    /// from the deadline, or from when that was first written, a notice and a removal are two requests, each with the one that it may
+    /// have to wait for.
+    pub(crate) async fn watch_the_deadlines(&self, latest: Duration, slow: Duration) {
+        let allowed = Duration::from_secs(1) + (latest * 2 + slow) * 4;
+        let server = &self.virt.server;
+        let (mut seen, mut deadlines) = (0, Vec::new());
+        let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            if server.revision() != seen {
+                seen = server.revision();
+                deadlines = self.deadlines();
+                due.retain(|uid, _| deadlines.iter().any(|(known, ..)| known == uid));
+            }
+            let now = self.clock.now();
+            for (uid, name, deadline) in &deadlines {
+                if *deadline > now {
+                    due.remove(uid);
+                    continue;
+                }
+                let since = *due.entry(uid.clone()).or_insert_with(Instant::now);
+                if since.elapsed() > allowed {
+                    self.late(format!("{name} is still there, {:?} after its time", since.elapsed()));
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The pods that have to go and have not begun to: uid, name, by when.
+    fn deadlines(&self) -> Vec<(String, String, Timestamp)> {
+        let mut all = Vec::new();
+        for pod in self.virt.server.list("pods", None) {
+            let node = self.virt.server.get("nodes", "", text(&pod, "/spec/nodeName"));
+            let tenure = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
+            let deadline = concerns(&pod, &tenure).min();
+            let goes = !is_deleting(&pod) && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
+            let place = |pointer: &str| text(&pod, pointer).to_owned();
+            all.extend(
+                deadline
+                    .filter(|_| goes)
+                    .map(|deadline| (place("/metadata/uid"), place("/metadata/name"), deadline)),
+            );
+        }
+        all
     }
 
     /// What every node should offer, from the servers' own truth.

@@ -257,6 +257,19 @@ impl Scene {
         );
     }
 
+    /// A disruption budget of the pods whose name says that they have one; so many of them may be evicted now.
+    pub(crate) fn budget(&self, allowed: u32) {
+        let budget = json!({
+            "metadata": {"name": "b"}, "spec": {"minAvailable": 0, "selector": {"matchLabels": {"guarded": "yes"}}},
+        });
+        self.make(&self.virt, "poddisruptionbudgets", "web", budget);
+        let status = json!({"status": {
+            "disruptionsAllowed": allowed, "currentHealthy": 5, "desiredHealthy": 0, "expectedPods": 5, "observedGeneration": 1,
+        }});
+        let place = format!("{}/b/status", collection("poddisruptionbudgets", "web"));
+        self.virt.server.call("user", "PATCH", &place, MERGE, Some(status));
+    }
+
     fn uid(&self) -> Option<(String, String)> {
         let binding = self.virt.server.get("clusterbindings", "", BINDING)?;
         let kube_system = self.virt.server.get("namespaces", "", "kube-system")?;
