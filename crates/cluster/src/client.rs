@@ -263,6 +263,27 @@ impl<S: OnSide> Cluster<S> {
     ) -> Result<Vec<Object>, CallError> {
         let mut query = Query::default();
         query.add("labelSelector", labels);
+        self.list_where(kind, namespace, &query).await
+    }
+
+    /// As [`Cluster::list`], with a field selector.
+    pub async fn list_by_fields(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        fields: &str,
+    ) -> Result<Vec<Object>, CallError> {
+        let mut query = Query::default();
+        query.add("fieldSelector", Some(fields));
+        self.list_where(kind, namespace, &query).await
+    }
+
+    async fn list_where(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        query: &Query,
+    ) -> Result<Vec<Object>, CallError> {
         let path = format!("{}{query}", collection_path(kind, namespace.unwrap_or_default()));
         let page = Page::read(&self.ask(Call::read("list", kind, path)).await?)?;
         match page.unreadable.first() {

@@ -95,7 +95,8 @@ fn say(object: &BindingObject, tally: &Tally, is_deleting: bool, now: Timestamp,
     }
     let is_news = before
         .is_none_or(|before| before.status != condition::word(said.holds) || before.reason != said.reason);
-    let last = object.status.last_sync_time.as_ref().map(|time| time.0);
+    // A time that is still to come was written by a clock that has been set back since.
+    let last = object.status.last_sync_time.as_ref().map(|time| time.0).filter(|last| *last <= now);
     let due = last.and_then(|last| last.checked_add(COUNTS_EVERY).ok()).filter(|due| *due > now);
     if let (Some(due), false) = (due, is_news) {
         decision.again_at = Some(due);

@@ -280,7 +280,9 @@ fn fail(pod: &VirtualPod, is_lost: bool) -> Vec<Action> {
 
 fn status(pod: &VirtualPod, form: PatchForm, body: Value, why: &'static str) -> Action {
     let verb = Verb::Patch { form, subresource: Some("status"), body };
-    Action::new(kinds::POD, &pod.key(), verb, why).if_uid(&*pod.meta.uid)
+    // With the version: one whose answer was lost would be written twice.
+    let action = Action::new(kinds::POD, &pod.key(), verb, why).if_uid(&*pod.meta.uid);
+    action.if_version(&*pod.meta.resource_version)
 }
 
 fn delete(pod: &VirtualPod, grace: u32, why: &'static str) -> Action {

@@ -103,6 +103,8 @@ pub struct Decision {
     pub again_at: Option<Timestamp>,
     /// What people should hear of, about the virtual node.
     pub events: Vec<Telling>,
+    /// What the node remembers of its lease once this is written.
+    pub tenure: Option<Tenure>,
 }
 
 /// Plans for one node.
@@ -163,6 +165,7 @@ fn begin(situation: &Situation<'_>, node: Option<&PhysicalNode>) -> Decision {
         actions: vec![change::create(situation, &wish)],
         again_at: next_edge(situation, Some(lease), &tenure),
         events,
+        tenure: Some(tenure),
     }
 }
 
@@ -200,7 +203,8 @@ fn stay(
         _ => {}
     }
     let edge = next_edge(situation, lease, &tenure);
-    Decision { actions: change.actions, again_at: earlier(edge, change.later), events }
+    let again_at = earlier(edge, change.later);
+    Decision { actions: change.actions, again_at, events, tenure: Some(tenure) }
 }
 
 fn closed(tenure: &Tenure) -> Telling {
@@ -233,14 +237,17 @@ fn leave(
         decision.events.push(telling(true, EventReason::NodeLeaving, message));
     }
     let kept = node.map_or_else(|| Cow::Owned(remembered(existing)), Cow::Borrowed);
-    let wish = Wish::of(situation, &kept, None, &tenure);
+    let is_whole = node.is_some() || existing.expected.is_some();
+    let wish = Wish { is_whole, ..Wish::of(situation, &kept, None, &tenure) };
     let change = change::update(existing, &wish, Some(true), now);
     decision.actions = change.actions;
+    decision.again_at = next_edge(situation, None, &tenure);
     // Removal comes after what keeps pods away has been seen by everyone, us included.
     if decision.actions.is_empty() && situation.occupants == 0 {
         decision.actions = belongings(situation);
         decision.actions.extend(remove(existing));
     }
+    decision.tenure = Some(tenure);
     decision
 }
 

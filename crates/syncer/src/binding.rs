@@ -1,12 +1,14 @@
 //! The binding: the finalizer, the condition `Leasing`, the counts.
 
 use kubeocean_api::keys::labels;
-use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_cluster::queue::Verdict;
-use kubeocean_model::action::{Action, Dependents, Verb, kinds};
+use kubeocean_model::action::{Action, Dependents, Kind, Verb, kinds};
 use kubeocean_model::key::{Key, Side, Virtual};
 use kubeocean_model::leasing::{self, Tally};
+use kubeocean_model::object::{Meta, Object};
 use kubeocean_model::policies;
+use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::Worker;
 
 use crate::syncer::{Syncer, after};
@@ -49,22 +51,29 @@ impl Syncer {
         Tally { nodes, pods, physical: self.world.nodes.len(), refusal, closed }
     }
 
-    /// Whether anything of the binding is left. Asked only when it is on its way out.
+    /// Whether anything of the binding is left. Asked only when it is on its way out; the last word is the server's, since a store may
+    /// be far behind, and nobody looks after what is left once the finalizer is gone.
     async fn is_left(&self, is_deleting: bool) -> Result<bool, Verdict> {
-        let placeholders = self.world.pods.all();
-        let ours = |labels: &kubeocean_model::object::Pairs| {
-            labels.get(labels::BINDING_UID) == Some(&self.subject.uid)
-        };
-        let placeholder =
-            placeholders.iter().any(|(_, pod)| pod.0.is_placeholder() && ours(&pod.0.meta.labels));
-        if !is_deleting || placeholder || !self.world.vnodes.is_empty() || !self.world.virtual_csi.is_empty()
+        let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
+        let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
+        let placeholders = self.world.pods.all().iter().any(|(_, pod)| placeholder(&pod.0));
+        if !is_deleting || placeholders || !self.world.vnodes.is_empty() || !self.world.virtual_csi.is_empty()
         {
             return Ok(true);
         }
-        let selector = format!("{}={}", labels::BINDING_UID, self.subject.uid);
-        let leases = self.virt.list(&kinds::LEASE, Some(NODE_LEASE_NAMESPACE), Some(&selector)).await;
-        let leases = leases.map_err(|_| Verdict::Failed("leases-not-read"))?;
-        for lease in &leases {
+        let by_uid = format!("{}={}", labels::BINDING_UID, self.subject.uid);
+        // Those of older installations have no uid.
+        let by_name = format!("{}={}", labels::CLUSTER_BINDING, self.subject.binding);
+        let nodes = self.listed(&kinds::NODE, None, &by_name).await?;
+        let is_foreign =
+            |meta: &Meta| meta.labels.get(labels::BINDING_UID).is_some_and(|uid| *uid != *self.subject.uid);
+        let unseen = nodes.iter().any(|node| !is_foreign(&node.meta))
+            || !self.listed(&kinds::CSI_NODE, None, &by_uid).await?.is_empty()
+            || !self.listed(&kinds::POD, Some(FAKE_NAMESPACE), &by_uid).await?.is_empty();
+        if unseen {
+            return Err(Verdict::Failed("not-seen-yet"));
+        }
+        for lease in &self.listed(&kinds::LEASE, Some(NODE_LEASE_NAMESPACE), &by_uid).await? {
             let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, &*lease.meta.name);
             let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
             let action =
@@ -75,6 +84,16 @@ impl Syncer {
             }
         }
         Ok(false)
+    }
+
+    async fn listed(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Object>, Verdict> {
+        let listed = self.virt.list(kind, namespace, Some(selector)).await;
+        listed.map_err(|_| Verdict::Failed("leftovers-not-read"))
     }
 
     /// One round for one policy.

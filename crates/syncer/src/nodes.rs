@@ -1,6 +1,8 @@
 //! One node: gathers what is known of it, has it judged, and writes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::{labels, reasons};
@@ -12,12 +14,16 @@ use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::lease::Explanation;
 use kubeocean_model::naming::VnodeName;
+use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::{self, Belonging, Situation, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
 use crate::standing::Standing;
-use crate::syncer::{Syncer, after};
+use crate::syncer::{AtMost as _, Syncer, after};
 use crate::world::Duty;
+
+/// While a node waits for pods that only the server knows of.
+const LOOK_FOR_PODS: Duration = Duration::from_secs(5);
 
 impl Syncer {
     /// One round for one node.
@@ -40,7 +46,8 @@ impl Syncer {
         if matches!(worker, Worker::Known) {
             self.note_standing(name, explanation.as_ref());
         }
-        let existing = existing.as_deref().map(|seen| &seen.0);
+        let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
+        let existing = existing.as_deref();
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
         let Some(port) = self.ports.of(&derived, existing.and_then(VirtualNode::port)) else {
@@ -52,7 +59,11 @@ impl Syncer {
             .filter(|pod| pod.0.holds_its_node(pod.0.is_mapped(&binding, &self.subject.install_namespace)));
         let holds = holds.count();
         let goes = existing.is_some_and(|existing| existing.tenure.leaving.is_some()) && holds == 0;
-        let belongings = if goes || existing.is_none() {
+        let unseen = match self.unseen_pods(&binding, vnode, goes).await {
+            Ok(unseen) => unseen,
+            Err(verdict) => return verdict,
+        };
+        let belongings = if (goes && unseen == 0) || existing.is_none() {
             match self.belongings(vnode, goes).await {
                 Ok(belongings) => belongings,
                 Err(verdict) => return verdict,
@@ -69,7 +80,7 @@ impl Syncer {
             node: seen.as_ref().map(|seen| seen.0.as_ref().map_err(String::as_str)),
             explanation: explanation.as_ref(),
             existing,
-            occupants: holds,
+            occupants: holds + unseen,
             belongings: &belongings,
             name: vnode,
             port,
@@ -79,6 +90,7 @@ impl Syncer {
         };
         let decision = vnode::plan(&situation);
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
+        let mut version = None;
         for action in &decision.actions {
             let outcome = self.reconciler.write(&duty, action).await;
             match &outcome {
@@ -88,13 +100,19 @@ impl Syncer {
                     self.ports.release(&action.name);
                     return Verdict::Failed("name-taken");
                 }
-                Outcome::Done(written) => uid = written.uid.clone().or(uid),
+                Outcome::Done(written) if action.kind == kinds::NODE => {
+                    uid = written.uid.clone().or(uid);
+                    version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
+                }
                 _ => {}
             }
             if !outcome.fulfils(action) {
                 self.complain(action, &outcome);
                 return outcome.verdict();
             }
+        }
+        if let (Some(tenure), Some(uid)) = (decision.tenure, &uid) {
+            self.world.note_tenure(vnode, uid, tenure, version);
         }
         self.tell_node(vnode, uid.as_deref(), &decision.events);
         if existing.is_none() && seen.is_none() {
@@ -105,7 +123,9 @@ impl Syncer {
         {
             return verdict;
         }
-        after(decision.again_at, now)
+        // What the store has not heard of yet comes in time, or is gone by then.
+        let limit = if unseen > 0 { Some(LOOK_FOR_PODS) } else { None };
+        after(decision.again_at, now).at_most(limit)
     }
 
     /// The `CSINode` and the placeholder pod of a virtual node.
@@ -139,6 +159,16 @@ impl Syncer {
         Ok(())
     }
 
+    /// A virtual node with what it remembered, also if someone took that away: a grace period is not shorter for that.
+    fn as_remembered<'a>(&self, vnode: &'a VirtualNode) -> Cow<'a, VirtualNode> {
+        let Some(tenure) = self.world.tenure_of(vnode).filter(|tenure| *tenure != vnode.tenure) else {
+            return Cow::Borrowed(vnode);
+        };
+        let mut vnode = vnode.clone();
+        vnode.tenure = tenure;
+        Cow::Owned(vnode)
+    }
+
     /// What a node is called whose virtual node does not exist yet.
     fn name_of(&self, binding: &Binding, node: &str) -> VnodeName {
         let name = VnodeName::of(&binding.cluster_id, node);
@@ -147,6 +177,20 @@ impl Syncer {
         } else {
             name
         }
+    }
+
+    /// How many pods stand in the way of a node that goes, by the server's own word. A store may be far behind, and the pods of a node
+    /// that is gone are taken for lost by V.
+    async fn unseen_pods(&self, binding: &Binding, vnode: &str, goes: bool) -> Result<usize, Verdict> {
+        if !goes {
+            return Ok(0);
+        }
+        let fields = format!("spec.nodeName={vnode}");
+        let pods = self.virt.list_by_fields(&kinds::POD, None, &fields).await;
+        let pods = pods.map_err(|_| Verdict::Failed("pods-not-read"))?;
+        let holds =
+            |pod: &VirtualPod| pod.holds_its_node(pod.is_mapped(binding, &self.subject.install_namespace));
+        Ok(pods.iter().map(VirtualPod::read).filter(holds).count())
     }
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten

@@ -9,7 +9,7 @@ use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::reclaim::{self, Situation, Twin};
 use kubeocean_model::vnode::Worker;
 
-use crate::syncer::{Syncer, after};
+use crate::syncer::{AtMost as _, Syncer, after};
 use crate::world::{Duty, TWIN_OF};
 
 /// A budget that does not allow it now may allow it soon: another pod has become ready.
@@ -30,10 +30,12 @@ impl Syncer {
         let Some(vnode) = self.world.vnodes.get(&Key::cluster_scoped(pod.node.as_str())) else {
             return Verdict::Done;
         };
+        // Nobody knows what its node remembered: that is found out first, and this looked at again when it has been written.
+        let Some(tenure) = self.world.tenure_of(&vnode.0) else { return Verdict::Done };
         let now = self.reconciler.clock.now();
         let situation = Situation {
             pod,
-            tenure: Some(&vnode.0.tenure),
+            tenure: Some(&tenure),
             is_mapped: pod.is_mapped(&binding, &self.subject.install_namespace),
             has_budget: self.world.has_budget(pod),
             twin: self.twin_of(&pod.meta.uid),
@@ -44,7 +46,7 @@ impl Syncer {
             let outcome = self.reconciler.write(&duty, action).await;
             if !outcome.fulfils(action) {
                 if matches!(action.verb, Verb::Evict { .. }) {
-                    return after(decision.again_at, now).at_most(ASK_AGAIN);
+                    return after(decision.again_at, now).at_most(Some(ASK_AGAIN));
                 }
                 self.complain(action, &outcome);
                 return outcome.verdict();
@@ -67,19 +69,5 @@ impl Syncer {
         }
         let twins = self.world.physical_pods.by(&TWIN_OF, uid);
         if twins.iter().any(|twin| twin.is_ours(&self.subject)) { Twin::Lives } else { Twin::None }
-    }
-}
-
-/// Verdicts with a limit.
-trait AtMost {
-    fn at_most(self, longest: Duration) -> Self;
-}
-
-impl AtMost for Verdict {
-    fn at_most(self, longest: Duration) -> Self {
-        match self {
-            Self::Again(wait) => Self::Again(wait.min(longest)),
-            _ => Self::Again(longest),
-        }
     }
 }

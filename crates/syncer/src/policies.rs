@@ -79,10 +79,11 @@ impl Policies {
     }
 
     /// Looks whether the worker cluster has policies. What was there is not taken for gone at the first word: a server that has just started
-    /// does not know its own resources.
-    pub(crate) fn judge_access(&self) {
-        let Some(heard) = self.heard() else { return };
+    /// does not know its own resources. Says whether something else counts now than before.
+    pub(crate) fn judge_access(&self) -> bool {
+        let Some(heard) = self.heard() else { return false };
         let mut state = self.state.lock();
+        let before = state.access;
         let at_once = state.access != Access::Served || state.doubt == Some(heard);
         if heard == state.access || at_once {
             state.access = heard;
@@ -90,6 +91,7 @@ impl Policies {
         } else {
             state.doubt = Some(heard);
         }
+        state.access != before
     }
 
     /// The policies as they are.

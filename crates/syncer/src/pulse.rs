@@ -160,6 +160,7 @@ impl Pulse {
         let asked = tokio::time::timeout(ANSWER_WITHIN, self.phys.get(&kinds::NAMESPACE, &key)).await;
         let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
         let expected = identities(&self.world, &self.subject);
+        let mut is_news = false;
         {
             let mut state = self.state.lock();
             match answer {
@@ -168,10 +169,16 @@ impl Pulse {
                     state.failures = 0;
                     state.trouble = None;
                     state.refused = None;
+                    // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
+                    is_news = state.verified.as_ref() != Some(&lists);
                     state.verified = Some(lists);
                 }
-                // Nobody has said yet which cluster it should be.
-                Ok(_) if expected.is_empty() => {}
+                // Nobody has said yet which cluster it should be; but it answers.
+                Ok(_) if expected.is_empty() => {
+                    state.heard_at = Instant::now();
+                    state.failures = 0;
+                    state.trouble = None;
+                }
                 Ok(found) => {
                     let found = found.map_or("none".to_owned(), |namespace| namespace.meta.uid.to_string());
                     let message = format!(
@@ -192,17 +199,17 @@ impl Pulse {
                 }
             }
         }
-        self.policies.judge_access();
-        self.tell();
+        is_news |= self.policies.judge_access();
+        self.tell(is_news);
     }
 
     /// Whoever acts on it hears of a change.
-    fn tell(&self) {
+    fn tell(&self, is_news: bool) {
         let now = self.worker();
         let before = self.state.lock().told.replace(now);
         let was_lost = matches!(before, Some(Worker::Lost { .. }));
         match now {
-            Worker::Known if before != Some(Worker::Known) => (self.changed)(was_lost),
+            Worker::Known if is_news || before != Some(Worker::Known) => (self.changed)(was_lost),
             Worker::Lost { .. } if !was_lost => (self.changed)(false),
             // What is not known is no reason to do anything.
             _ => {}

@@ -75,6 +75,7 @@ impl Renewals {
         let action = Action::new(kinds::LEASE, &key, verb, "its worker cluster answers");
         let outcome = self.applier.apply_vital(&action).await;
         let outcome = match outcome {
+            Outcome::Gone if self.goes(vnode) => return again,
             Outcome::Gone => self.applier.apply_vital(&self.create(&key, &seen.0)).await,
             outcome => outcome,
         };
@@ -84,6 +85,12 @@ impl Renewals {
             // Later is too late.
             _ => Verdict::Again(Duration::from_secs(2)),
         }
+    }
+
+    /// Whether a node goes by itself now. Its Lease goes before it, and is not made anew.
+    fn goes(&self, vnode: &str) -> bool {
+        let seen = self.world.vnodes.get(&Key::cluster_scoped(vnode));
+        seen.is_none_or(|seen| seen.0.tenure.leaving.is_some() && self.world.pods_on(vnode).is_empty())
     }
 
     fn spec(&self) -> Value {

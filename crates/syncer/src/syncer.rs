@@ -267,3 +267,19 @@ pub(crate) fn after(again_at: Option<Timestamp>, now: Timestamp) -> Verdict {
         None => Verdict::Done,
     }
 }
+
+/// Verdicts with a limit.
+pub(crate) trait AtMost {
+    /// To be looked at again after this time, or sooner.
+    fn at_most(self, longest: Option<Duration>) -> Self;
+}
+
+impl AtMost for Verdict {
+    fn at_most(self, longest: Option<Duration>) -> Self {
+        match (self, longest) {
+            (verdict, None) => verdict,
+            (Self::Again(wait), Some(longest)) => Self::Again(wait.min(longest)),
+            (_, Some(longest)) => Self::Again(longest),
+        }
+    }
+}

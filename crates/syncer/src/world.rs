@@ -2,6 +2,7 @@
 //!
 //! A standby keeps all of it current, so that it can lead at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use kubeocean_api::keys::names::VNODE_PREFIX;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::informer::Informer;
-use kubeocean_cluster::progress::Progress;
+use kubeocean_cluster::progress::{Progress, Step};
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
@@ -20,7 +21,8 @@ use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::LabelSelector;
-use kubeocean_model::vnode::{PhysicalNode, VirtualNode};
+use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use parking_lot::Mutex;
 
 use crate::usage::{SeenPod, Usage};
 
@@ -166,6 +168,8 @@ pub struct World {
     pub physical_pods: Store<Physical, SeenPod>,
     /// The lender's policies.
     pub physical_policies: Store<Physical, Object>,
+    /// What virtual nodes remembered last, by name: for those from which someone takes it away.
+    tenures: Tenures,
     /// How often policies have changed.
     pub(crate) policy_edits: Arc<AtomicU64>,
     /// Who uses how much of each node.
@@ -210,8 +214,11 @@ impl World {
             .indexed_by(&ON_NODE);
         let known: Arc<parking_lot::RwLock<Option<World>>> = Arc::default();
         let (world, told, renewed) = (Arc::clone(&known), queue.clone(), leases.clone());
+        let tenures = Tenures::default();
+        let remembered = tenures.clone();
         let (informer, _switch) = vnodes
             .on_change(move |change| {
+                remembered.follow(change);
                 if change.old.is_none() {
                     renewed.add(change.key.name.to_string());
                 }
@@ -232,6 +239,13 @@ impl World {
             })
             .build();
         let vnodes = informer.store();
+        let listed = tenures.clone();
+        vnodes.progress().listen(move |step| {
+            if matches!(step, Step::List) {
+                listed.trust_the_list();
+            }
+            true
+        });
         loops.push(("virtual nodes".to_owned(), Box::pin(informer.run())));
 
         let (of, told) = (vnodes.clone(), queue.clone());
@@ -330,6 +344,7 @@ impl World {
             physical_csi,
             physical_pods,
             physical_policies,
+            tenures,
             policy_edits,
             usage,
             endpoints,
@@ -401,6 +416,28 @@ impl World {
         self.vnodes.by(&OF_NODE, node).into_iter().next()
     }
 
+    /// What a virtual node remembers of its lease: as it was written last, also if no watch has told of that yet, and as it was before
+    /// someone took it away. `None`: nobody knows.
+    pub fn tenure_of(&self, vnode: &VirtualNode) -> Option<Tenure> {
+        let tenures = self.tenures.0.lock();
+        let known = tenures.get(vnode.name()).filter(|known| *known.uid == *vnode.meta.uid);
+        let newer = known.filter(|known| known.written.is_some() || vnode.tenure.is_forgotten());
+        newer
+            .map(|known| known.tenure.clone())
+            .or_else(|| (!vnode.tenure.is_forgotten()).then(|| vnode.tenure.clone()))
+    }
+
+    /// We wrote what a virtual node remembers. Its pods are judged by that from now on, and not when a watch tells of it: what was called
+    /// off must not be done.
+    pub(crate) fn note_tenure(&self, vnode: &str, uid: &str, tenure: Tenure, version: Option<u64>) {
+        let seen = self.vnodes.get(&Key::cluster_scoped(vnode));
+        let seen = seen.and_then(|seen| seen.0.meta.resource_version.parse::<u64>().ok());
+        let written = version.filter(|version| seen.is_none_or(|seen| seen < *version));
+        if written.is_some() {
+            self.tenures.0.lock().insert(vnode.to_owned(), Remembered { uid: uid.into(), tenure, written });
+        }
+    }
+
     /// The pods on a virtual node.
     pub fn pods_on(&self, vnode: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
         self.pods.by(&ON_NODE, vnode)
@@ -413,6 +450,43 @@ impl World {
         budgets
             .iter()
             .any(|budget| budget.selector.as_ref().is_some_and(|selector| selector.matches(&labels)))
+    }
+}
+
+/// The last tenure of each virtual node. Clones are the same.
+#[derive(Clone, Default)]
+struct Tenures(Arc<Mutex<BTreeMap<String, Remembered>>>);
+
+struct Remembered {
+    uid: Box<str>,
+    tenure: Tenure,
+    /// The version that has it, where we wrote that and no watch has told of it yet.
+    written: Option<u64>,
+}
+
+impl Tenures {
+    fn follow(&self, change: &Change<'_, Virtual, SeenVnode>) {
+        let mut all = self.0.lock();
+        let Some(seen) = change.new else {
+            all.remove(&*change.key.name);
+            return;
+        };
+        let meta = &seen.0.meta;
+        let written = all.get(&*change.key.name).filter(|known| *known.uid == *meta.uid);
+        let is_old = written
+            .and_then(|known| known.written)
+            .is_some_and(|version| meta.resource_version.parse::<u64>().is_ok_and(|seen| seen < version));
+        if !is_old && !seen.0.tenure.is_forgotten() {
+            let (uid, tenure) = (meta.uid.clone(), seen.0.tenure.clone());
+            all.insert(change.key.name.to_string(), Remembered { uid, tenure, written: None });
+        }
+    }
+
+    /// What a list says counts: etcd may have been restored, and its versions be those of another history.
+    fn trust_the_list(&self) {
+        for known in self.0.lock().values_mut() {
+            known.written = None;
+        }
     }
 }
 

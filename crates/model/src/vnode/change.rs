@@ -65,7 +65,7 @@ pub(super) fn create(situation: &Situation<'_>, wish: &Wish) -> Action {
 /// Changes a node.
 pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, now: Timestamp) -> Change {
     let mut change = Change::default();
-    // First what keeps pods away; it needs the version that is known, and the second write needs none.
+    // First what keeps pods away; it needs the version that is known, and a second write after it needs none.
     if let Some(action) = spec(existing, wish, cordon) {
         change.actions.push(action);
     }
@@ -73,7 +73,10 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
     let known = existing.expected.as_ref();
     let ours = expected(wish, Some(existing));
     let mut wanted = wish.annotations.clone();
-    wanted.insert(annotations::EXPECTED_METADATA.to_owned(), json!(ours).to_string());
+    // Who does not know what is his says nothing about it: the rest would be someone else's for ever.
+    if wish.is_whole {
+        wanted.insert(annotations::EXPECTED_METADATA.to_owned(), json!(ours).to_string());
+    }
     put(
         &mut metadata,
         "labels",
@@ -104,7 +107,9 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
             put(&mut offer, field, amounts(known, resources));
         }
     }
-    let since = last_written(existing).map_or(SignedDuration::MAX, |at| now.duration_since(at));
+    // A time that is still to come was written by a clock that has been set back since.
+    let last = last_written(existing).filter(|at| *at <= now);
+    let since = last.map_or(SignedDuration::MAX, |at| now.duration_since(at));
     let due = match rank {
         Rank::Small => since >= SMALL_RISES_EVERY,
         Rank::Rise => since >= RISES_EVERY,
@@ -114,7 +119,7 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
         status.append(&mut offer);
     } else {
         let wait = if rank == Rank::Small { SMALL_RISES_EVERY } else { RISES_EVERY };
-        change.later = last_written(existing).and_then(|at| at.checked_add(wait).ok());
+        change.later = last.and_then(|at| at.checked_add(wait).ok());
     }
     if metadata.is_empty() && status.is_empty() {
         return change;
@@ -128,7 +133,10 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
         body["status"] = status.into();
     }
     let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
-    change.actions.push(on(existing, verb, "what is true of its node has changed"));
+    let action = on(existing, verb, "what is true of its node has changed");
+    // Alone it needs the version as well: one whose answer was lost would be written twice.
+    let alone = change.actions.is_empty();
+    change.actions.push(if alone { action.if_version(&*existing.meta.resource_version) } else { action });
     change
 }
 
@@ -149,7 +157,9 @@ pub(super) fn lose(existing: &VirtualNode, ready: &Value) -> Vec<Action> {
     if known.is_none_or(|known| known["status"] != ready["status"]) {
         let body = json!({"status": {"conditions": [ready]}});
         let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
-        actions.push(on(existing, verb, "its worker cluster does not answer"));
+        let action = on(existing, verb, "its worker cluster does not answer");
+        let alone = actions.is_empty();
+        actions.push(if alone { action.if_version(&*existing.meta.resource_version) } else { action });
     }
     actions
 }

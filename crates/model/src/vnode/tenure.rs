@@ -150,6 +150,8 @@ impl Tenure {
         let known = self.leaving.as_ref();
         // What is lost is lost, also if it was leaving for another reason before.
         let known = known.filter(|known| cause != Cause::NodeGone || known.cause == cause);
+        // A clock that was set back would make everyone wait for as long.
+        let known = known.filter(|known| known.since <= now);
         let leaving = known.cloned().unwrap_or_else(|| {
             let cordoned = self.leaving.as_ref().map_or(cordoned, |known| known.cordoned);
             let grace_seconds = if cause == Cause::NodeGone { 0 } else { self.last_grace() };
@@ -161,6 +163,11 @@ impl Tenure {
     /// The lender's word, if there is one.
     fn last_grace(&self) -> u64 {
         self.worker.as_ref().or(self.computing.as_ref()).map_or(0, |terms| terms.grace_seconds)
+    }
+
+    /// Whether nothing is remembered: every lease has terms, and who leaves knows why.
+    pub fn is_forgotten(&self) -> bool {
+        self.leaving.is_none() && self.terms().next().is_none()
     }
 
     /// Whether what ran on it is gone with the machine.

@@ -28,6 +28,8 @@ pub(super) struct Wish {
     pub(super) features: Vec<String>,
     /// What was left out, and what to do about it.
     pub(super) omitted: Option<String>,
+    /// Whether this tells all that is ours. Not so where the P node is gone, and someone took away what was remembered of it.
+    pub(super) is_whole: bool,
 }
 
 /// Annotations of an object may have 256 KiB together, and the keys of labels that we put are remembered in one.
@@ -62,6 +64,7 @@ impl Wish {
             info: node.info.clone(),
             features: features.cloned().collect(),
             omitted,
+            is_whole: true,
         }
     }
 

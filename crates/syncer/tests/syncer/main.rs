@@ -1,4 +1,6 @@
 //! The syncer: simulated with faults.
 
+mod residents;
+mod rules;
 mod scene;
 mod simulated;

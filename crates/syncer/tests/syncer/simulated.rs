@@ -5,15 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
+use kubeocean_api::keys::{annotations, taints};
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_testkit::chaos::{Partition, Profile};
-use kubeocean_testkit::simulation::{Trouble, World, hunt, run, seeds};
+use kubeocean_testkit::crash::{Crash, Ending, enumerate};
+use kubeocean_testkit::simulation::{Trouble, World, fingerprint, hunt, run, seeds};
 use kubeocean_testkit::test;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, Scene, text};
+use crate::scene::{BINDING, REST_WITHIN, Scene, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -48,11 +51,6 @@ fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
     assert!(violations.is_empty(), "{}", violations[0]);
 }
 
-fn minute(at: Timestamp, minutes: i64) -> String {
-    let at = at.checked_add(jiff::SignedDuration::from_mins(minutes)).unwrap();
-    at.strftime("%H:%M").to_string()
-}
-
 #[test]
 fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
     calm(
@@ -70,7 +68,7 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             wait(scene, "smaller", 20, || scene.at_rest()).await;
             let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
             assert_eq!(text(&node, "/status/allocatable/cpu"), "2500m", "half of what they leave");
-            let fake = scene.server().list("pods", Some("kubeocean-fake"));
+            let fake = scene.server().list("pods", Some(FAKE_NAMESPACE));
             assert_eq!(fake[0]["spec"]["containers"][0]["ports"][0]["hostPort"], 8080);
             scene.comes_to_rest().await;
             scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
@@ -96,13 +94,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
                 json!({"timeWindows": [window], "forceReclaim": true, "gracefulReclaimPeriodSeconds": 120});
             scene.policy(&scene.phys, "nights", spec);
             wait(scene, "leased", 20, || scene.at_rest()).await;
-            let budget = json!({
-                "metadata": {"name": "b"}, "spec": {"minAvailable": 0, "selector": {"matchLabels": {"guarded": "yes"}}},
-            });
-            scene.make(&scene.virt, "poddisruptionbudgets", "web", budget);
-            let status = json!({"status": {"disruptionsAllowed": 5, "currentHealthy": 5, "desiredHealthy": 0, "expectedPods": 5, "observedGeneration": 1}});
-            let place = "/apis/policy/v1/namespaces/web/poddisruptionbudgets/b/status";
-            scene.server().call("user", "PATCH", place, crate::scene::MERGE, Some(status));
+            scene.budget(5);
             let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
             scene.pod("plain", "vnode-c1-n1", json!({}));
             scene.pod("tolerant", "vnode-c1-n1", tolerant);
@@ -115,23 +107,19 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             let closes = now.checked_add(jiff::SignedDuration::from_mins(5)).unwrap();
             // The window is an hour and five minutes; ten minutes before its end nothing new comes.
             wait(scene, "closing", 5, || {
-                if taint("kubeocean.io/closing", "NoSchedule") {
-                    Ok(())
-                } else {
-                    Err("not closing".to_owned())
-                }
+                if taint(taints::CLOSING_KEY, "NoSchedule") { Ok(()) } else { Err("not closing".to_owned()) }
             })
             .await;
             let until =
                 |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
             tokio::time::sleep(until(closes) - Duration::from_secs(1)).await;
-            assert!(!taint("kubeocean.io/out-of-time-windows", "NoSchedule"));
+            assert!(!taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             assert!(scene.get_pod("guarded").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(taint("kubeocean.io/out-of-time-windows", "NoSchedule"));
+            assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             let plain = scene.get_pod("plain").unwrap();
             let reclaim_at = closes.checked_add(jiff::SignedDuration::from_mins(2)).unwrap();
-            let said = text(&plain, "/metadata/annotations/kubeocean.io~1reclaim-at").to_owned();
+            let said = plain["metadata"]["annotations"][annotations::RECLAIM_AT].as_str().unwrap_or_default();
             assert_eq!(said, reclaim_at.to_string());
             let conditions = plain["status"]["conditions"].as_array().unwrap();
             assert!(
@@ -142,7 +130,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             tokio::time::sleep(until(reclaim_at) - Duration::from_secs(1)).await;
             assert!(scene.get_pod("plain").is_some() && scene.get_pod("tolerant").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
-            assert!(taint("kubeocean.io/out-of-time-windows", "NoExecute"));
+            assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoExecute"));
             assert!(scene.get_pod("plain").is_none() && scene.get_pod("tolerant").is_none());
             let policy = scene.phys.server.get("resourceleasingpolicies", "", "nights").unwrap();
             assert_eq!(text(&policy, "/status/phase"), "Inactive");
@@ -165,7 +153,7 @@ fn a_window_that_opens_again_takes_nothing() {
             wait(scene, "leased", 20, || scene.at_rest()).await;
             scene.pod("plain", "vnode-c1-n1", json!({}));
             tokio::time::sleep(Duration::from_secs(180)).await;
-            let told = |pod: &Value| !pod["metadata"]["annotations"]["kubeocean.io/reclaim-at"].is_null();
+            let told = |pod: &Value| !pod["metadata"]["annotations"][annotations::RECLAIM_AT].is_null();
             assert!(told(&scene.get_pod("plain").unwrap()));
             scene.policy(&scene.phys, "nights", windows(true));
             wait(scene, "open again", 10, || scene.at_rest()).await;
@@ -198,7 +186,6 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
             tokio::time::sleep(Duration::from_secs(120)).await;
             assert_eq!(writes(), 0, "half a minute changes nothing");
             scene.phys.chaos.partition(Partition::Resets);
-            *scene.cut_at.lock() = Some(scene.clock.now());
             tokio::time::sleep(Duration::from_secs(60)).await;
             let ready = || {
                 let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
@@ -317,7 +304,8 @@ fn deed(scene: &Scene, draw: u64) {
         25 => scene.patch(&scene.virt, "nodes", "", &vnode, json!({"metadata": {"annotations": null}})),
         26 => scene.lead_astray(draw >> 30 & 1 == 1),
         27 if draw >> 30 & 7 == 0 => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
-        28 => scene.remove(&scene.virt, "leases", "kube-node-lease", &vnode),
+        28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
+        29 => scene.budget((draw >> 30 & 1) as u32 * 5),
         _ => scene.bind(),
     }
 }
@@ -343,21 +331,7 @@ async fn chaos(world: World) -> Scene {
             0 => trouble.compaction(v).compaction(p),
             1 => trouble.broken_watches(v).broken_watches(p),
             2 => trouble.partitions(v),
-            3 => {
-                let scene = scene.clone();
-                trouble.deed("the worker is cut off, or back", move |random| {
-                    let how = match random.random_range(0..4) {
-                        0 => Partition::Silent,
-                        1 => Partition::Resets,
-                        _ => {
-                            *scene.cut_at.lock() = None;
-                            return scene.phys.chaos.heal();
-                        }
-                    };
-                    scene.phys.chaos.partition(how);
-                    scene.cut_at.lock().get_or_insert(scene.clock.now());
-                })
-            }
+            3 => trouble.partitions(p),
             4 if random.random_bool(0.3) => {
                 let restored = Arc::clone(&scene.restored);
                 let site = if random.random_bool(0.5) { v } else { p };
@@ -390,4 +364,181 @@ async fn chaos(world: World) -> Scene {
 fn nodes_are_leased_and_given_back_under_chaos() {
     let report = hunt(test!(), &seeds(500), |world| async { drop(chaos(world).await) });
     println!("the syncer under full chaos: {report}");
+}
+
+#[test]
+fn a_seed_is_the_same_run_each_time() {
+    let print = |seed| {
+        let (print, _) = run(seed, |world| async move {
+            let scene = chaos(world).await;
+            let servers = [&scene.virt, &scene.phys, &scene.stranger].map(|site| &site.server);
+            (fingerprint(servers), scene.traffic.counts())
+        });
+        print
+    };
+    for seed in 0..8 {
+        assert_eq!(print(seed), print(seed), "seed {seed}");
+    }
+}
+
+/// A network that is only slow, and people who do what they like: every pod goes in time.
+async fn punctual(world: World) {
+    let mut random = world.random("how slow");
+    let latest = Duration::from_millis([0, 20, 500][random.random_range(0..3)]);
+    let slow = Duration::from_millis(random.random_range(0..5));
+    let late = if latest.is_zero() { 0.0 } else { 0.3 };
+    let profile = Profile { late, latest, slow, ..Profile::calm() };
+    let scene = Scene::new(&world, |_| profile.clone(), random.random_bool(0.7));
+    scene.policy(&scene.phys, "p0", json!({}));
+    scene.policy(&scene.virt, "p0", json!({}));
+    let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
+    let deeds = scene.clone();
+    trouble = trouble.deed("someone", move |random| {
+        // Another cluster that answers is a reason to wait, as a cut is.
+        let draw: u64 = random.random();
+        if draw & 31 != 26 {
+            deed(&deeds, draw);
+        }
+    });
+    let time = Duration::from_secs(world.random("how long").random_range(300..1500));
+    let course = async {
+        tokio::select! {
+            biased;
+            () = scene.watch_the_deadlines(latest, slow) => {}
+            () = trouble.rage(time) => {}
+        }
+        scene.comes_to_rest().await;
+    };
+    beside(&scene, &Notify::new(), course).await;
+}
+
+#[test]
+fn pods_go_within_a_second_of_their_deadline_if_nothing_is_broken() {
+    let report = hunt(test!(), &seeds(200), punctual);
+    println!("pods of a syncer in a slow network: {report}");
+}
+
+#[test]
+fn a_node_that_is_stripped_of_its_annotations_gets_them_back_and_loses_no_pod() {
+    let strip = |scene: &Scene| {
+        scene.patch(&scene.virt, "nodes", "", "vnode-c1-n1", json!({"metadata": {"annotations": null}}));
+    };
+    let told = |scene: &Scene| {
+        let pod = scene.get_pod("plain").unwrap();
+        pod["metadata"]["annotations"][annotations::RECLAIM_AT].as_str().map(str::to_owned)
+    };
+    calm(
+        async |scene| {
+            let now = scene.clock.now();
+            let window = json!({"start": minute(now, -60), "end": minute(now, 1)});
+            let spec =
+                json!({"timeWindows": [window], "forceReclaim": true, "gracefulReclaimPeriodSeconds": 600});
+            scene.policy(&scene.phys, "nights", spec);
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            scene.pod("plain", "vnode-c1-n1", json!({}));
+            tokio::time::sleep(Duration::from_secs(180)).await;
+            let before = told(scene);
+            assert!(before.is_some());
+            strip(scene);
+            wait(scene, "healed", 5, || scene.at_rest()).await;
+            assert_eq!(told(scene), before, "its time is what it was");
+            // The lender withdraws his policy, and the same happens again in that very moment.
+            scene.remove(&scene.phys, "resourceleasingpolicies", "", "nights");
+            strip(scene);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(
+                told(scene),
+                before,
+                "ten minutes from the end of the window are less than ten from now"
+            );
+            strip(scene);
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            assert!(scene.get_pod("plain").is_some());
+            wait(scene, "gone", 200, || scene.at_rest()).await;
+            assert!(scene.get_pod("plain").is_none());
+        },
+        true,
+    );
+}
+
+/// One life of a lease, each step from rest to rest; the syncer may die once.
+async fn story(world: World, crash: Crash) -> Scene {
+    let scene = Scene::new(&world, |_| Profile::calm(), true);
+    let rest = || async {
+        scene.world.oracle.rest(REST_WITHIN, || scene.at_rest()).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    };
+    let course = async {
+        rest().await;
+        let spec = |windows: Value| {
+            let limits = json!([{"resource": "cpu", "percent": 50}]);
+            json!({"resourceLimits": limits, "forceReclaim": true, "gracefulReclaimPeriodSeconds": 60, "timeWindows": windows})
+        };
+        scene.policy(&scene.phys, "half", spec(Value::Null));
+        rest().await;
+        scene.their_pod("a", "n1", "1500m", Some(8080));
+        rest().await;
+        scene.policy(&scene.phys, "half", json!({"resourceLimits": [{"resource": "cpu", "percent": 25}]}));
+        rest().await;
+        scene.budget(5);
+        scene.pod("plain", "vnode-c1-n1", json!({}));
+        scene.pod("guarded", "vnode-c1-n1", json!({}));
+        rest().await;
+        let now = scene.clock.now();
+        let closed = json!([{"start": minute(now, 300), "end": minute(now, 360)}]);
+        scene.policy(&scene.phys, "half", spec(closed.clone()));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        rest().await;
+        scene.policy(&scene.phys, "half", spec(Value::Null));
+        rest().await;
+        // Closed and opened again: told, and taken back.
+        scene.pod("spared", "vnode-c1-n2", json!({}));
+        rest().await;
+        scene.policy(&scene.phys, "half", spec(closed));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        scene.policy(&scene.phys, "half", spec(Value::Null));
+        rest().await;
+        scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        rest().await;
+        scene.policy(&scene.phys, "half", spec(Value::Null));
+        rest().await;
+        scene.remove(&scene.virt, "clusterbindings", "", BINDING);
+        scene.comes_to_rest().await;
+    };
+    let living = crash.survive(|| {
+        let layer = crash.layer();
+        let scene = &scene;
+        async move { scene.sync(Some(&layer)).await }
+    });
+    tokio::select! {
+        biased;
+        () = living => {}
+        () = scene.others() => {}
+        () = course => {}
+    }
+    scene
+}
+
+#[test]
+fn a_syncer_that_dies_at_any_write_ends_where_it_would_have_ended() {
+    let enumerated = enumerate(|crash| {
+        let (ending, violations) = run(7, |world| async move {
+            let scene = story(world, crash).await;
+            let kinds = ["clusterbindings", "resourceleasingpolicies", "nodes", "leases", "csinodes", "pods"];
+            let servers = [("V", &scene.virt.server), ("P", &scene.phys.server)];
+            let mut ending = Ending::of(&servers, &kinds, SYNCER);
+            // What was told twice was told; when it happened depends on when it happened.
+            ending.summary.retain(|line, _| !line.contains(" events "));
+            ending
+        });
+        violations.first().map_or(Ok(ending), |violation| Err(violation.to_string()))
+    })
+    .unwrap();
+    println!("crash points of the syncer: {} of {} writes", enumerated.points, enumerated.writes);
+    assert!(enumerated.writes >= 60, "{enumerated:?}");
+    for (point, lines) in &enumerated.differences {
+        println!("{point}:\n  {}", lines.join("\n  "));
+    }
+    assert!(enumerated.differences.is_empty(), "{} points end otherwise", enumerated.differences.len());
 }

@@ -1,0 +1,440 @@
+//! What must hold after every commit, and what at rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
+use kubeocean_api::keys::{TRUE, annotations, finalizers, labels, taints};
+use kubeocean_model::bind::BindingObject;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::lease::{Explanation, Ledger, Policies, User, WorkerPolicies};
+use kubeocean_model::leasing::SYNCER;
+use kubeocean_model::policies::SeenPolicy;
+use kubeocean_model::reclaim::VirtualPod;
+use kubeocean_model::requests;
+use kubeocean_model::resources::Resources;
+use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use kubeocean_model::window::Zone;
+use kubeocean_testkit::simulation::Site;
+use kubeocean_testkit::{Commit, Verb};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::scene::{BINDING, REST_WITHIN, Scene, is_deleting, label, minute, object, text};
+
+const ONLY_OURS: &str = "nothing of others is touched";
+const NODE_LAST: &str = "a virtual node goes after its pods, its Lease and its CSINode";
+const NOT_EARLY: &str = "no pod is removed before its time";
+pub(crate) const NOT_LATE: &str = "no pod is removed after its time";
+const HONEST: &str = "no node is not ready without a cause in the worker";
+const WITHIN_BASE: &str = "no node offers more than it has";
+
+/// What each node remembered, and since when.
+type Tenures = BTreeMap<String, Vec<(Timestamp, Tenure)>>;
+
+/// By when a pod has to go, by each demand that does not spare it. Written here once more, so that a mistake of the planner's shows.
+pub(crate) fn concerns(pod: &Value, tenure: &Tenure) -> impl Iterator<Item = Timestamp> {
+    let tolerations = pod["spec"]["tolerations"].as_array();
+    let is_tolerant = tolerations.into_iter().flatten().any(|one| {
+        one["operator"] == "Exists"
+            && one["key"].as_str().is_none_or(|key| key == taints::OUT_OF_TIME_WINDOWS_KEY)
+            && one["effect"].as_str().is_none_or(|effect| effect == "NoExecute")
+    });
+    let demands: Vec<_> =
+        tenure.demands().filter(|demand| !(demand.spares_the_tolerant && is_tolerant)).collect();
+    demands.into_iter().map(|demand| demand.deadline)
+}
+
+impl Scene {
+    pub(crate) fn rules(&self) {
+        let oracle = &self.world.oracle;
+        let uids: Arc<Mutex<BTreeMap<String, ()>>> = Arc::default();
+        let known = Arc::clone(&uids);
+        oracle.always("V", &self.virt.server, ONLY_OURS, move |commit| {
+            if commit.plural == "clusterbindings" {
+                let uid = commit.new.as_deref().map(|new| text(new, "/metadata/uid").to_owned());
+                known.lock().extend(uid.map(|uid| (uid, ())));
+            }
+            let Some(one) =
+                commit.old.as_deref().or(commit.new.as_deref()).filter(|_| commit.actor == SYNCER)
+            else {
+                return Ok(());
+            };
+            let is_ours = known.lock().contains_key(label(one, labels::BINDING_UID));
+            let fine = match &*commit.plural {
+                "nodes" | "csinodes" | "leases" => is_ours,
+                "pods" => text(one, "/spec/nodeName").starts_with("vnode-c1-"),
+                "clusterbindings" | "resourceleasingpolicies" | "events" => true,
+                _ => false,
+            };
+            if fine { Ok(()) } else { Err(format!("{} {}", commit.plural, commit.name)) }
+        });
+        for (name, site) in [("P", &self.phys), ("stranger", &self.stranger)] {
+            oracle.always(name, &site.server, ONLY_OURS, move |commit| {
+                let wrote = commit.actor == SYNCER;
+                let fine = commit.plural == "resourceleasingpolicies" && name == "P";
+                if wrote && !fine { Err(format!("{} {}", commit.plural, commit.name)) } else { Ok(()) }
+            });
+        }
+        let (server, jumped) = (self.virt.server.clone(), Arc::clone(&self.jumped));
+        oracle.always("V", &self.virt.server, NODE_LAST, move |commit| {
+            if commit.plural != "nodes" || commit.actor != SYNCER || commit.verb != Verb::Delete {
+                return Ok(());
+            }
+            for plural in ["csinodes", "leases"] {
+                let all = server.list_at(commit.revision, plural, None);
+                if all.iter().any(|one| text(one, "/metadata/name") == &*commit.name) {
+                    return Err(format!("its {plural} is still there"));
+                }
+            }
+            let pods = server.list_at(commit.revision, "pods", None);
+            for pod in pods.iter().filter(|pod| text(pod, "/spec/nodeName") == &*commit.name) {
+                // Who binds a pod by hand to a node that is going may come between our last look and its end: nobody could prevent that.
+                let history = server.history(0);
+                let made = history.iter().find(|one| {
+                    one.verb == Verb::Create
+                        && one
+                            .new
+                            .as_deref()
+                            .is_some_and(|new| new["metadata"]["uid"] == pod["metadata"]["uid"])
+                });
+                let is_late = made.is_some_and(|made| {
+                    let node = server.list_at(made.revision, "nodes", None);
+                    let node = node.iter().find(|one| text(one, "/metadata/name") == &*commit.name);
+                    let left =
+                        node.is_some_and(|node| VirtualNode::read(&object(node)).tenure.leaving.is_some());
+                    let recently = commit.at.duration_since(made.at).abs() < SignedDuration::from_secs(60);
+                    left && (recently || jumped.load(Ordering::Relaxed))
+                });
+                if !is_late {
+                    return Err(format!("pod {} is still there", text(pod, "/metadata/name")));
+                }
+            }
+            Ok(())
+        });
+        self.rules_of_reclaim();
+        let base = Resources::parse(
+            &serde_json::from_value(json!({"cpu": "7500m", "memory": "15Gi", "pods": "110"})).unwrap(),
+        )
+        .unwrap();
+        oracle.always("V", &self.virt.server, WITHIN_BASE, move |commit| {
+            let Some(new) =
+                commit.new.as_deref().filter(|_| commit.plural == "nodes" && commit.actor == SYNCER)
+            else {
+                return Ok(());
+            };
+            for (resource, amount) in new["status"]["allocatable"].as_object().into_iter().flatten() {
+                let amount = amount.as_str().unwrap_or_default().parse().unwrap();
+                if base.get(resource) < amount {
+                    return Err(format!("{}: {resource} {amount}", commit.name));
+                }
+            }
+            Ok(())
+        });
+        let (phys, heard) = (self.phys.clone(), Arc::clone(&self.heard));
+        oracle.always("V", &self.virt.server, HONEST, move |commit| {
+            let status = |object: Option<&Value>| {
+                let conditions = object.and_then(|object| object["status"]["conditions"].as_array());
+                let ready = conditions.into_iter().flatten().find(|one| one["type"] == "Ready");
+                ready.map(|ready| ready["status"].as_str().unwrap_or_default().to_owned())
+            };
+            let falls = commit.plural == "nodes"
+                && commit.actor == SYNCER
+                && status(commit.new.as_deref()).is_some_and(|now| now != "True")
+                && status(commit.old.as_deref()).is_some_and(|before| before == "True");
+            let Some(new) = commit.new.as_deref().filter(|_| falls) else { return Ok(()) };
+            let node = VirtualNode::read(&object(new)).physical_name;
+            if heard.lock().was_silent() {
+                return Ok(());
+            }
+            // It was so at some time that the syncer may have heard of.
+            let history = phys.server.history(0);
+            let told =
+                history.iter().rev().take(400).filter(|one| one.plural == "nodes" && *one.name == *node);
+            let said = told.flat_map(|one| [one.old.clone(), one.new.clone()]).flatten();
+            let mut said = said.filter_map(|object| status(Some(&object)));
+            if said.any(|status| status != "True") {
+                Ok(())
+            } else {
+                Err(format!("{}: nobody said so", commit.name))
+            }
+        });
+    }
+
+    /// Pods go when their node's lease says so: when a demand's time was up while it stood. One that was called off before takes nobody.
+    fn rules_of_reclaim(&self) {
+        let oracle = &self.world.oracle;
+        let (jumped, tenures) = (Arc::clone(&self.jumped), Mutex::new(Tenures::new()));
+        oracle.always("V", &self.virt.server, NOT_EARLY, move |commit| {
+            if commit.plural == "nodes" {
+                let tenure = commit.new.as_deref().map(|new| VirtualNode::read(&object(new)).tenure);
+                let mut tenures = tenures.lock();
+                let known = tenures.entry(commit.name.clone()).or_default();
+                // Who takes away what a node remembers does not take back what it said.
+                if tenure.as_ref().is_none_or(|tenure| !tenure.is_forgotten()) {
+                    known.push((commit.at, tenure.unwrap_or_default()));
+                }
+            }
+            let begins = commit.plural == "pods"
+                && commit.actor == SYNCER
+                && commit.old.as_deref().is_some_and(|old| !is_deleting(old))
+                && (commit.verb == Verb::Delete || commit.new.as_deref().is_some_and(is_deleting));
+            let Some(old) = commit.old.as_deref().filter(|_| begins) else { return Ok(()) };
+            if jumped.load(Ordering::Relaxed) || label(old, labels::HOSTPORT_FAKE_POD) == TRUE {
+                return Ok(());
+            }
+            let created: Timestamp = text(old, "/metadata/creationTimestamp").parse().unwrap();
+            let tenures = tenures.lock();
+            let known = tenures.get(text(old, "/spec/nodeName")).map(Vec::as_slice).unwrap_or_default();
+            let ends = known.iter().skip(1).map(|(at, _)| *at).chain([commit.at]);
+            let mut stood = known.iter().zip(ends).filter(|(_, end)| *end >= created);
+            let is_guarded = label(old, "guarded") == "yes";
+            let fine = stood.any(|((_, tenure), end)| {
+                let mut deadlines = concerns(old, tenure);
+                deadlines.any(|deadline| deadline <= end || is_guarded)
+            });
+            if fine { Ok(()) } else { Err(format!("{}: {:?}", commit.name, known.last())) }
+        });
+    }
+
+    /// Reports every pod that is still there a second after its time, for as long as it runs. A server that takes its time is given it:
+    /// from the deadline, or from when that was first written, a notice and a removal are two requests, each with the one that it may
+    /// have to wait for.
+    pub(crate) async fn watch_the_deadlines(&self, latest: Duration, slow: Duration) {
+        let allowed = Duration::from_secs(1) + (latest * 2 + slow) * 4;
+        let server = &self.virt.server;
+        let (mut seen, mut deadlines) = (0, Vec::new());
+        let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            if server.revision() != seen {
+                seen = server.revision();
+                deadlines = self.deadlines();
+                due.retain(|uid, _| deadlines.iter().any(|(known, ..)| known == uid));
+            }
+            let now = self.clock.now();
+            for (uid, name, deadline) in &deadlines {
+                if *deadline > now {
+                    due.remove(uid);
+                    continue;
+                }
+                let since = *due.entry(uid.clone()).or_insert_with(Instant::now);
+                if since.elapsed() > allowed {
+                    self.late(format!("{name} is still there, {:?} after its time", since.elapsed()));
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The pods that have to go and have not begun to: uid, name, by when.
+    fn deadlines(&self) -> Vec<(String, String, Timestamp)> {
+        let mut all = Vec::new();
+        for pod in self.virt.server.list("pods", None) {
+            let node = self.virt.server.get("nodes", "", text(&pod, "/spec/nodeName"));
+            let tenure = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
+            let deadline = concerns(&pod, &tenure).min();
+            let goes = !is_deleting(&pod) && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
+            let place = |pointer: &str| text(&pod, pointer).to_owned();
+            all.extend(
+                deadline
+                    .filter(|_| goes)
+                    .map(|deadline| (place("/metadata/uid"), place("/metadata/name"), deadline)),
+            );
+        }
+        all
+    }
+
+    /// What every node should offer, from the servers' own truth.
+    fn truth(&self, binding: &Binding, node: &PhysicalNode) -> Explanation {
+        let read = |site: &Site| -> Vec<_> {
+            let all = site.server.list("resourceleasingpolicies", None);
+            all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
+        };
+        let served = self.phys.server.list("customresourcedefinitions", None).len() > 1;
+        let worker =
+            if served { WorkerPolicies::Served(read(&self.phys)) } else { WorkerPolicies::NotServed };
+        let policies = Policies { worker, computing: read(&self.virt) };
+        let mut ledger = Ledger::default();
+        for pod in self.phys.server.list("pods", None) {
+            if text(&pod, "/spec/nodeName") == node.node.name {
+                let requests =
+                    requests::of_pod(&pod["spec"].to_string(), Some(&pod["status"].to_string())).unwrap();
+                ledger.put(text(&pod, "/metadata/uid"), User::Namespace("theirs".to_owned()), requests);
+            }
+        }
+        Explanation::of(binding, &policies, &node.node, &ledger, self.clock.now())
+    }
+
+    /// What is wrong at rest.
+    pub(crate) fn at_rest(&self) -> Result<(), String> {
+        let server = &self.virt.server;
+        let vnodes = server.list("nodes", None);
+        let Some(binding) = server.get("clusterbindings", "", BINDING) else {
+            let left = ["nodes", "leases", "csinodes", "pods"].map(|plural| server.list(plural, None).len());
+            return if left == [0; 4] { Ok(()) } else { Err(format!("left: {left:?}")) };
+        };
+        if is_deleting(&binding) {
+            return Err(format!("the binding is still being deleted: {}", binding["metadata"]["finalizers"]));
+        }
+        let parsed = BindingObject::read(&object(&binding)).parsed.map_err(|faults| format!("{faults:?}"))?;
+        let mut expected = 0;
+        for physical in self.phys.server.list("nodes", None) {
+            let physical = PhysicalNode::read(&object(&physical))?;
+            let explanation = self.truth(&parsed, &physical);
+            let vnode = vnodes.iter().map(|one| (one, VirtualNode::read(&object(one))));
+            let vnode = vnode.into_iter().find(|(_, vnode)| vnode.physical_name == physical.node.name);
+            match (explanation.lease(), vnode) {
+                (None, None) => {}
+                (None, Some((_, vnode))) => return Err(format!("{} should not be there", vnode.name())),
+                (Some(_), None) => return Err(format!("{} has no virtual node", physical.node.name)),
+                (Some(lease), Some((raw, vnode))) => {
+                    expected += 1;
+                    let offered: BTreeMap<String, String> = lease
+                        .offered()
+                        .iter()
+                        .map(|(resource, amount)| (resource.to_owned(), amount.to_string()))
+                        .collect();
+                    if vnode.allocatable != offered || vnode.capacity != offered {
+                        return Err(format!(
+                            "{} offers {:?} instead of {offered:?}",
+                            vnode.name(),
+                            vnode.allocatable
+                        ));
+                    }
+                    self.vnode_at_rest(raw, &vnode, &physical, lease.active)?;
+                }
+            }
+        }
+        if vnodes.len() != expected {
+            return Err(format!("{} virtual nodes instead of {expected}", vnodes.len()));
+        }
+        self.pods_at_rest()?;
+        if binding["status"]["nodes"] != json!(expected) {
+            return Err(format!("{} nodes are counted, {expected} are there", binding["status"]["nodes"]));
+        }
+        if !text(&binding, "/metadata/finalizers/0").contains(finalizers::CLUSTER_BINDING_SYNCER) {
+            return Err("the finalizer is missing".to_owned());
+        }
+        Ok(())
+    }
+
+    fn vnode_at_rest(
+        &self,
+        raw: &Value,
+        vnode: &VirtualNode,
+        physical: &PhysicalNode,
+        is_open: bool,
+    ) -> Result<(), String> {
+        let name = vnode.name();
+        let has = |key: &str| vnode.taints.iter().any(|taint| taint["key"] == key);
+        if vnode.tenure.leaving.is_some() || has(taints::VNODE_DELETING_KEY) || is_deleting(raw) {
+            return Err(format!("{name} is leaving"));
+        }
+        if has(taints::OUT_OF_TIME_WINDOWS_KEY) == is_open {
+            return Err(format!("{name}: open is {is_open}, and its taints are {:?}", vnode.taints));
+        }
+        if has(taints::WORKER_UNREACHABLE_KEY) {
+            return Err(format!("{name} is said to be unreachable"));
+        }
+        if has(taints::PHYSICAL_NODE_UNSCHEDULABLE_KEY) != physical.unschedulable {
+            return Err(format!("{name}: cordoned is {}", physical.unschedulable));
+        }
+        let ready = |conditions: &[Value]| {
+            let ready = conditions.iter().find(|one| one["type"] == "Ready");
+            ready.map(|one| [one["status"].clone(), one["reason"].clone()])
+        };
+        if ready(&vnode.conditions) != ready(&physical.conditions) {
+            return Err(format!("{name}: {:?} instead of {:?}", vnode.conditions, physical.conditions));
+        }
+        for (key, value) in physical.node.labels.iter().filter(|(key, _)| !key.contains('/')) {
+            if label(raw, key) != value {
+                return Err(format!("{name}: label {key} is {}", label(raw, key)));
+            }
+        }
+        let lease = self.virt.server.get("leases", NODE_LEASE_NAMESPACE, name);
+        let renewed = lease.and_then(|lease| text(&lease, "/spec/renewTime").parse::<Timestamp>().ok());
+        let age = renewed.map(|at| self.clock.now().duration_since(at));
+        if age.is_none_or(|age| age.abs() > SignedDuration::from_secs(20)) {
+            return Err(format!("{name} was renewed {age:?} ago"));
+        }
+        Ok(())
+    }
+
+    /// Nobody is left who should be gone, and nobody was told to go who may stay.
+    fn pods_at_rest(&self) -> Result<(), String> {
+        let now = self.clock.now();
+        for raw in self.virt.server.list("pods", None) {
+            let pod = VirtualPod::read(&object(&raw));
+            let name = &pod.meta.name;
+            if pod.meta.is_deleting() {
+                return Err(format!("pod {name} is ending for ever"));
+            }
+            let Some(node) = self.virt.server.get("nodes", "", &pod.node) else {
+                return Err(format!("pod {name} is on {}, which is gone", pod.node));
+            };
+            if pod.is_placeholder() {
+                continue;
+            }
+            let tenure = VirtualNode::read(&object(&node)).tenure;
+            let demand = concerns(&raw, &tenure).min();
+            if demand.is_some_and(|deadline| deadline <= now) {
+                return Err(format!("pod {name} should be gone since {demand:?}"));
+            }
+            let told = raw["metadata"]["annotations"][annotations::RECLAIM_AT].as_str().map(str::to_owned);
+            if told != demand.map(|deadline| deadline.to_string()) {
+                return Err(format!("pod {name} was told {told:?} instead of {demand:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calms everything, and waits for rest; then nothing but renewals is written.
+    pub(crate) async fn comes_to_rest(&self) {
+        self.virt.chaos.calm();
+        self.phys.chaos.calm();
+        self.stranger.chaos.calm();
+        self.lead_astray(false);
+        self.stop_the_windows();
+        let within = if self.restored.load(Ordering::Relaxed) { REST_WITHIN * 3 } else { REST_WITHIN };
+        let oracle = &self.world.oracle;
+        if !oracle.rest(within, || self.at_rest()).await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(330)).await;
+        let before: Vec<u64> = [&self.virt, &self.phys].map(|site| site.server.revision()).to_vec();
+        tokio::time::sleep(Duration::from_secs(180)).await;
+        let wrote = |site: &Site, since: u64| -> Vec<String> {
+            let all = site.server.history(since);
+            let ours = all.iter().filter(|one: &&Commit| one.actor == SYNCER && one.plural != "leases");
+            ours.map(|one| format!("{} {}", one.plural, one.name)).collect()
+        };
+        let written = [wrote(&self.virt, before[0]), wrote(&self.phys, before[1])].concat();
+        if !written.is_empty() {
+            oracle.report(kubeocean_testkit::oracle::QUIET, format!("written at rest: {written:?}"));
+        }
+        if let Err(what) = self.at_rest() {
+            oracle.report(kubeocean_testkit::oracle::LIVENESS, format!("was at rest, and no more: {what}"));
+        }
+    }
+
+    /// What has windows changes with the time, and is never at rest for long: they are opened for good, or closed for some hours.
+    fn stop_the_windows(&self) {
+        let now = self.clock.now();
+        for site in [&self.virt, &self.phys] {
+            for policy in site.server.list("resourceleasingpolicies", None) {
+                if policy["spec"]["timeWindows"].is_null() {
+                    continue;
+                }
+                let name = text(&policy, "/metadata/name");
+                let closed = json!([{"start": minute(now, 300), "end": minute(now, 360)}]);
+                let windows = if self.world.seed.is_multiple_of(2) { closed } else { Value::Null };
+                let body = json!({"spec": {"timeWindows": windows}});
+                self.patch(site, "resourceleasingpolicies", "", name, body);
+            }
+        }
+    }
+}
