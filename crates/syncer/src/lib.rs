@@ -24,4 +24,5 @@ pub mod run;
 mod standing;
 pub mod syncer;
 mod usage;
+mod watch;
 pub mod world;

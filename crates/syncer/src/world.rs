@@ -4,17 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use futures::future::BoxFuture;
-use kubeocean_api::keys::names::VNODE_PREFIX;
-use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::Cluster;
-use kubeocean_cluster::informer::Informer;
-use kubeocean_cluster::progress::{Progress, Step};
+use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
-use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
@@ -25,9 +21,7 @@ use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
 use parking_lot::Mutex;
 
 use crate::usage::{SeenPod, Usage};
-
-/// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
-const CROWD: std::time::Duration = std::time::Duration::from_secs(1);
+use crate::watch::Watch;
 
 /// The binding, as it is kept.
 #[derive(Debug)]
@@ -98,9 +92,10 @@ impl Shape for SeenBudget {
     }
 }
 
-static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![seen.0.physical_name.clone()]);
-static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
-static IN_NAMESPACE: Index<SeenBudget> = Index::new("namespace", |seen| vec![seen.namespace.clone()]);
+pub(crate) static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![seen.0.physical_name.clone()]);
+pub(crate) static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
+pub(crate) static IN_NAMESPACE: Index<SeenBudget> =
+    Index::new("namespace", |seen| vec![seen.namespace.clone()]);
 pub(crate) static TWIN_OF: Index<SeenPod> =
     Index::new("virtual", |seen| seen.virtual_uid.iter().map(ToString::to_string).collect());
 
@@ -190,166 +185,28 @@ impl World {
         queue: &Queue<Duty>,
         leases: &Queue<String>,
     ) -> (Self, Vec<Watching>) {
-        let mut loops = Vec::new();
-        let binding = Informer::<Virtual, SeenBinding>::of(virt, kinds::BINDING)
-            .fields(format!("metadata.name={}", subject.binding));
-        let physical_nodes = Informer::<Physical, SeenNode>::of(phys, kinds::NODE);
-        let told = queue.clone();
-        let (informer, _switch) = physical_nodes
-            .on_change(move |change| told.add(Duty::Node(Arc::clone(&change.key.name))))
-            .build();
-        let nodes = informer.store();
-        loops.push(("worker nodes".to_owned(), Box::pin(informer.run()) as BoxFuture<'static, ()>));
-
-        let uid = Arc::clone(&subject.uid);
-        let vnodes = Informer::<Virtual, SeenVnode>::of(virt, kinds::NODE)
-            .labels(format!("{}={}", labels::CLUSTER_BINDING, subject.binding))
-            // Those of older installations have no uid.
-            .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
-            .indexed_by(&OF_NODE);
-        let virtual_pods = Informer::<Virtual, SeenVirtualPod>::of(virt, kinds::POD)
-            .keep(|object| {
-                object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX))
-            })
-            .indexed_by(&ON_NODE);
-        let known: Arc<parking_lot::RwLock<Option<World>>> = Arc::default();
-        let (world, told, renewed) = (Arc::clone(&known), queue.clone(), leases.clone());
+        let mut watch = Watch::new(virt, phys, subject, queue, leases);
         let tenures = Tenures::default();
-        let remembered = tenures.clone();
-        let (informer, _switch) = vnodes
-            .on_change(move |change| {
-                remembered.follow(change);
-                if change.old.is_none() {
-                    renewed.add(change.key.name.to_string());
-                }
-                let seen = change.old.into_iter().chain(change.new);
-                for vnode in seen {
-                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
-                }
-                told.add_after(Duty::Binding, CROWD);
-                // What it remembers is what becomes of its pods.
-                let tenure = |seen: &Arc<Entry<SeenVnode>>| seen.0.tenure.clone();
-                if change.old.map(tenure) != change.new.map(tenure)
-                    && let Some(world) = &*world.read()
-                {
-                    for pod in world.pods.keys_by(&ON_NODE, &change.key.name) {
-                        told.add(Duty::Pod(pod));
-                    }
-                }
-            })
-            .build();
-        let vnodes = informer.store();
-        let listed = tenures.clone();
-        vnodes.progress().listen(move |step| {
-            if matches!(step, Step::List) {
-                listed.trust_the_list();
-            }
-            true
-        });
-        loops.push(("virtual nodes".to_owned(), Box::pin(informer.run())));
-
-        let (of, told) = (vnodes.clone(), queue.clone());
-        let (informer, _switch) = virtual_pods
-            .on_change(move |change| {
-                told.add(Duty::Pod(change.key.clone()));
-                let seen = change.old.into_iter().chain(change.new);
-                for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
-                    // A node that leaves waits for it; placeholders are part of it.
-                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
-                }
-            })
-            .build();
-        let pods = informer.store();
-        loops.push(("pods".to_owned(), Box::pin(informer.run())));
-
-        let told = queue.clone();
-        let (world, of) = (Arc::clone(&known), subject.clone());
-        let (informer, _switch) = binding
-            .on_change(move |change| {
-                told.reset(Duty::Binding);
-                let asks = |seen: &Arc<Entry<SeenBinding>>| {
-                    (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
-                };
-                let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *of.uid);
-                if concerns
-                    && change.old.map(asks) != change.new.map(asks)
-                    && let Some(world) = &*world.read()
-                {
-                    world.look_at_everything(&told);
-                }
-            })
-            .build();
-        let bindings = informer.store();
-        loops.push(("binding".to_owned(), Box::pin(informer.run())));
-
-        let (virtual_csi, watching) = csi_nodes(virt, Some(&subject.uid), queue, |seen| {
-            let on = seen.0.meta.annotations.get(annotations::PHYSICAL_NODE_NAME);
-            on.unwrap_or_default().to_owned()
-        });
-        loops.push(("virtual CSINodes".to_owned(), watching));
-        let (physical_csi, watching) = csi_nodes(phys, None, queue, |seen| seen.0.meta.name.to_string());
-        loops.push(("worker CSINodes".to_owned(), watching));
-
-        let budgets =
-            Informer::<Virtual, SeenBudget>::of(virt, kinds::DISRUPTION_BUDGET).indexed_by(&IN_NAMESPACE);
-        let (informer, _switch) = budgets.build();
-        let budgets = informer.store();
-        loops.push(("disruption budgets".to_owned(), Box::pin(informer.run())));
-
-        let policy_edits = Arc::default();
-        let (virtual_policies, watching) = policies(virt, &known, queue, &policy_edits);
-        loops.push(("policies".to_owned(), watching));
-        let (physical_policies, watching) = policies(phys, &known, queue, &policy_edits);
-        loops.push(("worker policies".to_owned(), watching));
-
+        let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
-        let (kept, told) = (usage.clone(), queue.clone());
-        let (informer, _switch) = Informer::<Physical, SeenPod>::of(phys, kinds::POD)
-            .indexed_by(&TWIN_OF)
-            .on_change(move |change| {
-                for node in kept.follow(change) {
-                    told.add_after(Duty::Node(node), CROWD);
-                }
-                let twins = change.old.into_iter().chain(change.new);
-                for key in twins.filter_map(|pod| pod.virtual_key.clone()) {
-                    told.add(Duty::Pod(key));
-                }
-            })
-            .build();
-        let physical_pods = informer.store();
-        loops.push(("worker pods".to_owned(), Box::pin(informer.run())));
-
-        let service = subject.cluster_id.proxier_service();
-        let (world, told) = (Arc::clone(&known), queue.clone());
-        let (informer, _switch) = Informer::<Virtual, Object>::of(virt, kinds::ENDPOINT_SLICE)
-            .namespace(&*subject.install_namespace)
-            .labels(format!("kubernetes.io/service-name={service}"))
-            .on_change(move |_| {
-                if let Some(world) = &*world.read() {
-                    world.look_at_nodes(&told);
-                }
-            })
-            .build();
-        let endpoints = informer.store();
-        loops.push(("endpoints of the proxier".to_owned(), Box::pin(informer.run())));
-
+        let policy_edits = Arc::default();
         let world = Self {
-            bindings,
+            nodes: watch.nodes(),
+            pods: watch.pods(&vnodes),
+            bindings: watch.bindings(),
+            virtual_csi: watch.virtual_csi(),
+            physical_csi: watch.physical_csi(),
+            budgets: watch.budgets(),
+            virtual_policies: watch.policies(virt, &policy_edits),
+            physical_policies: watch.policies(phys, &policy_edits),
+            physical_pods: watch.physical_pods(&usage),
+            endpoints: watch.endpoints(),
             vnodes,
-            virtual_csi,
-            pods,
-            budgets,
-            virtual_policies,
-            nodes,
-            physical_csi,
-            physical_pods,
-            physical_policies,
             tenures,
             policy_edits,
             usage,
-            endpoints,
         };
-        *known.write() = Some(world.clone());
+        let loops = watch.know(&world);
         (world, loops)
     }
 
@@ -455,7 +312,7 @@ impl World {
 
 /// The last tenure of each virtual node. Clones are the same.
 #[derive(Clone, Default)]
-struct Tenures(Arc<Mutex<BTreeMap<String, Remembered>>>);
+pub(crate) struct Tenures(Arc<Mutex<BTreeMap<String, Remembered>>>);
 
 struct Remembered {
     uid: Box<str>,
@@ -465,7 +322,7 @@ struct Remembered {
 }
 
 impl Tenures {
-    fn follow(&self, change: &Change<'_, Virtual, SeenVnode>) {
+    pub(crate) fn follow(&self, change: &Change<'_, Virtual, SeenVnode>) {
         let mut all = self.0.lock();
         let Some(seen) = change.new else {
             all.remove(&*change.key.name);
@@ -483,58 +340,9 @@ impl Tenures {
     }
 
     /// What a list says counts: etcd may have been restored, and its versions be those of another history.
-    fn trust_the_list(&self) {
+    pub(crate) fn trust_the_list(&self) {
         for known in self.0.lock().values_mut() {
             known.written = None;
         }
     }
-}
-
-type Known = Arc<parking_lot::RwLock<Option<World>>>;
-
-/// Policies of one side: whatever changes about one of them may concern every node.
-fn policies<S: kubeocean_model::key::OnSide>(
-    cluster: &Cluster<S>,
-    known: &Known,
-    queue: &Queue<Duty>,
-    edits: &Arc<AtomicU64>,
-) -> (Store<S, Object>, BoxFuture<'static, ()>) {
-    let (world, told, edits) = (Arc::clone(known), queue.clone(), Arc::clone(edits));
-    let informer = Informer::<S, Object>::of(cluster, kinds::POLICY);
-    let (informer, _switch) = informer
-        .on_change(move |change: &Change<'_, S, Object>| {
-            edits.fetch_add(1, Ordering::Relaxed);
-            told.add(Duty::Policy(S::SIDE, Arc::clone(&change.key.name)));
-            let asks = |seen: &Arc<Entry<Object>>| (seen.uid.clone(), seen.meta.generation);
-            if change.old.map(asks) != change.new.map(asks)
-                && let Some(world) = &*world.read()
-            {
-                world.look_at_nodes(&told);
-                told.add(Duty::Binding);
-            }
-        })
-        .build();
-    (informer.store(), Box::pin(informer.run()))
-}
-
-fn csi_nodes<S: kubeocean_model::key::OnSide>(
-    cluster: &Cluster<S>,
-    binding_uid: Option<&str>,
-    queue: &Queue<Duty>,
-    node: fn(&Entry<SeenCsiNode>) -> String,
-) -> (Store<S, SeenCsiNode>, BoxFuture<'static, ()>) {
-    let kind: Kind = kinds::CSI_NODE;
-    let mut informer = Informer::<S, SeenCsiNode>::of(cluster, kind);
-    if let Some(uid) = binding_uid {
-        informer = informer.labels(format!("{}={uid}", labels::BINDING_UID));
-    }
-    let told = queue.clone();
-    let (informer, _switch) = informer
-        .on_change(move |change| {
-            for seen in change.old.into_iter().chain(change.new) {
-                told.add(Duty::Node(node(seen).into()));
-            }
-        })
-        .build();
-    (informer.store(), Box::pin(informer.run()))
 }

@@ -1,0 +1,235 @@
+//! The informers of a syncer: which objects, and whom a change concerns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kubeocean_api::keys::names::VNODE_PREFIX;
+use kubeocean_api::keys::{annotations, labels};
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::informer::{Builder, Informer};
+use kubeocean_cluster::progress::Step;
+use kubeocean_cluster::queue::Queue;
+use kubeocean_cluster::store::{Entry, Shape, Store};
+use kubeocean_model::action::kinds;
+use kubeocean_model::key::{Key, OnSide, Physical, Virtual};
+use kubeocean_model::object::Object;
+use parking_lot::RwLock;
+
+use crate::usage::{SeenPod, Usage};
+use crate::world::{
+    Duty, IN_NAMESPACE, OF_NODE, ON_NODE, SeenBinding, SeenBudget, SeenCsiNode, SeenNode, SeenVirtualPod,
+    SeenVnode, Subject, TWIN_OF, Tenures, Watching, World,
+};
+
+/// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
+const CROWD: Duration = Duration::from_secs(1);
+
+/// Makes the informers, one store after the other.
+pub(crate) struct Watch<'a> {
+    virt: &'a Cluster<Virtual>,
+    phys: &'a Cluster<Physical>,
+    subject: &'a Subject,
+    queue: &'a Queue<Duty>,
+    leases: &'a Queue<String>,
+    /// The handlers need the very stores that they are the handlers of.
+    known: Arc<RwLock<Option<World>>>,
+    loops: Vec<Watching>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(
+        virt: &'a Cluster<Virtual>,
+        phys: &'a Cluster<Physical>,
+        subject: &'a Subject,
+        queue: &'a Queue<Duty>,
+        leases: &'a Queue<String>,
+    ) -> Self {
+        Self { virt, phys, subject, queue, leases, known: Arc::default(), loops: Vec::new() }
+    }
+
+    /// All stores are made: what changes in them is told from now on. Gives the loops that keep them current.
+    pub(crate) fn know(self, world: &World) -> Vec<Watching> {
+        *self.known.write() = Some(world.clone());
+        self.loops
+    }
+
+    fn keep<S: OnSide, T: Shape>(&mut self, name: &str, informer: Builder<S, T>) -> Store<S, T> {
+        let (informer, _switch) = informer.build();
+        let store = informer.store();
+        self.loops.push((name.to_owned(), Box::pin(informer.run())));
+        store
+    }
+
+    pub(crate) fn bindings(&mut self) -> Store<Virtual, SeenBinding> {
+        let (told, world, uid) = (self.queue.clone(), Arc::clone(&self.known), Arc::clone(&self.subject.uid));
+        let informer = Informer::<Virtual, SeenBinding>::of(self.virt, kinds::BINDING)
+            .fields(format!("metadata.name={}", self.subject.binding))
+            .on_change(move |change| {
+                told.reset(Duty::Binding);
+                let asks = |seen: &Arc<Entry<SeenBinding>>| {
+                    (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
+                };
+                let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *uid);
+                if concerns
+                    && change.old.map(asks) != change.new.map(asks)
+                    && let Some(world) = &*world.read()
+                {
+                    world.look_at_everything(&told);
+                }
+            });
+        self.keep("binding", informer)
+    }
+
+    pub(crate) fn vnodes(&mut self, tenures: &Tenures) -> Store<Virtual, SeenVnode> {
+        let (world, told, renewed) = (Arc::clone(&self.known), self.queue.clone(), self.leases.clone());
+        let (remembered, uid) = (tenures.clone(), Arc::clone(&self.subject.uid));
+        let informer = Informer::<Virtual, SeenVnode>::of(self.virt, kinds::NODE)
+            .labels(format!("{}={}", labels::CLUSTER_BINDING, self.subject.binding))
+            // Those of older installations have no uid.
+            .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
+            .indexed_by(&OF_NODE)
+            .on_change(move |change| {
+                remembered.follow(change);
+                if change.old.is_none() {
+                    renewed.add(change.key.name.to_string());
+                }
+                for vnode in change.old.into_iter().chain(change.new) {
+                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+                }
+                told.add_after(Duty::Binding, CROWD);
+                // What it remembers is what becomes of its pods.
+                let tenure = |seen: &Arc<Entry<SeenVnode>>| seen.0.tenure.clone();
+                if change.old.map(tenure) != change.new.map(tenure)
+                    && let Some(world) = &*world.read()
+                {
+                    for pod in world.pods.keys_by(&ON_NODE, &change.key.name) {
+                        told.add(Duty::Pod(pod));
+                    }
+                }
+            });
+        let vnodes = self.keep("virtual nodes", informer);
+        let listed = tenures.clone();
+        vnodes.progress().listen(move |step| {
+            if matches!(step, Step::List) {
+                listed.trust_the_list();
+            }
+            true
+        });
+        vnodes
+    }
+
+    pub(crate) fn pods(&mut self, vnodes: &Store<Virtual, SeenVnode>) -> Store<Virtual, SeenVirtualPod> {
+        let (of, told) = (vnodes.clone(), self.queue.clone());
+        let on_ours = |object: &Object| {
+            object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX))
+        };
+        let informer = Informer::<Virtual, SeenVirtualPod>::of(self.virt, kinds::POD)
+            .keep(on_ours)
+            .indexed_by(&ON_NODE)
+            .on_change(move |change| {
+                told.add(Duty::Pod(change.key.clone()));
+                let seen = change.old.into_iter().chain(change.new);
+                for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
+                    // A node that leaves waits for it; placeholders are part of it.
+                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+                }
+            });
+        self.keep("pods", informer)
+    }
+
+    pub(crate) fn budgets(&mut self) -> Store<Virtual, SeenBudget> {
+        let informer = Informer::<Virtual, SeenBudget>::of(self.virt, kinds::DISRUPTION_BUDGET);
+        self.keep("disruption budgets", informer.indexed_by(&IN_NAMESPACE))
+    }
+
+    pub(crate) fn endpoints(&mut self) -> Store<Virtual, Object> {
+        let service = self.subject.cluster_id.proxier_service();
+        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
+        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::ENDPOINT_SLICE)
+            .namespace(&*self.subject.install_namespace)
+            .labels(format!("kubernetes.io/service-name={service}"))
+            .on_change(move |_| {
+                if let Some(world) = &*world.read() {
+                    world.look_at_nodes(&told);
+                }
+            });
+        self.keep("endpoints of the proxier", informer)
+    }
+
+    pub(crate) fn nodes(&mut self) -> Store<Physical, SeenNode> {
+        let told = self.queue.clone();
+        let informer = Informer::<Physical, SeenNode>::of(self.phys, kinds::NODE)
+            .on_change(move |change| told.add(Duty::Node(Arc::clone(&change.key.name))));
+        self.keep("worker nodes", informer)
+    }
+
+    pub(crate) fn physical_pods(&mut self, usage: &Usage) -> Store<Physical, SeenPod> {
+        let (kept, told) = (usage.clone(), self.queue.clone());
+        let informer = Informer::<Physical, SeenPod>::of(self.phys, kinds::POD)
+            .indexed_by(&TWIN_OF)
+            .on_change(move |change| {
+                for node in kept.follow(change) {
+                    told.add_after(Duty::Node(node), CROWD);
+                }
+                let twins = change.old.into_iter().chain(change.new);
+                for key in twins.filter_map(|pod| pod.virtual_key.clone()) {
+                    told.add(Duty::Pod(key));
+                }
+            });
+        self.keep("worker pods", informer)
+    }
+
+    /// Policies of one side: whatever changes about one of them may concern every node.
+    pub(crate) fn policies<S: OnSide>(
+        &mut self,
+        cluster: &Cluster<S>,
+        edits: &Arc<AtomicU64>,
+    ) -> Store<S, Object> {
+        let (world, told, edits) = (Arc::clone(&self.known), self.queue.clone(), Arc::clone(edits));
+        let informer = Informer::<S, Object>::of(cluster, kinds::POLICY).on_change(move |change| {
+            edits.fetch_add(1, Ordering::Relaxed);
+            told.add(Duty::Policy(S::SIDE, Arc::clone(&change.key.name)));
+            let asks = |seen: &Arc<Entry<Object>>| (seen.uid.clone(), seen.meta.generation);
+            if change.old.map(asks) != change.new.map(asks)
+                && let Some(world) = &*world.read()
+            {
+                world.look_at_nodes(&told);
+                told.add(Duty::Binding);
+            }
+        });
+        self.keep(&format!("{} policies", S::SIDE), informer)
+    }
+
+    pub(crate) fn virtual_csi(&mut self) -> Store<Virtual, SeenCsiNode> {
+        let informer = Informer::<Virtual, SeenCsiNode>::of(self.virt, kinds::CSI_NODE).labels(format!(
+            "{}={}",
+            labels::BINDING_UID,
+            self.subject.uid
+        ));
+        self.csi_nodes("virtual CSINodes", informer, |seen| {
+            let on = seen.0.meta.annotations.get(annotations::PHYSICAL_NODE_NAME);
+            on.unwrap_or_default().to_owned()
+        })
+    }
+
+    pub(crate) fn physical_csi(&mut self) -> Store<Physical, SeenCsiNode> {
+        let informer = Informer::<Physical, SeenCsiNode>::of(self.phys, kinds::CSI_NODE);
+        self.csi_nodes("worker CSINodes", informer, |seen| seen.0.meta.name.to_string())
+    }
+
+    fn csi_nodes<S: OnSide>(
+        &mut self,
+        name: &str,
+        informer: Builder<S, SeenCsiNode>,
+        node: fn(&Entry<SeenCsiNode>) -> String,
+    ) -> Store<S, SeenCsiNode> {
+        let told = self.queue.clone();
+        let informer = informer.on_change(move |change| {
+            for seen in change.old.into_iter().chain(change.new) {
+                told.add(Duty::Node(node(seen).into()));
+            }
+        });
+        self.keep(name, informer)
+    }
+}
