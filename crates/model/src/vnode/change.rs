@@ -200,11 +200,10 @@ fn expected(wish: &Wish, existing: Option<&VirtualNode>) -> Expected {
     let labels = wish.labels.keys().filter(|key| {
         existing.is_none_or(|existing| !theirs(key, &existing.meta.labels, known.map(|known| &known.labels)))
     });
+    // Our own marks are known by their keys.
     let own = |taint: &&Taint| {
-        existing.is_none_or(|existing| {
-            let is_there = existing.taints.iter().any(|one| is_same(one, taint));
-            !is_there || known.is_none_or(|known| known.taints.contains(&word(taint))) || is_ours(&taint.key)
-        })
+        let is_there = existing.is_some_and(|existing| existing.taints.iter().any(|one| is_same(one, taint)));
+        !is_ours(&taint.key) && (!is_there || known.is_none_or(|known| known.taints.contains(&word(taint))))
     };
     Expected {
         labels: labels.cloned().collect(),

@@ -8,6 +8,7 @@ mod name_laws;
 mod quantity_laws;
 mod server;
 mod vectors;
+mod vnode;
 mod window_laws;
 
 use kubeocean_api::ClusterBinding;
