@@ -92,6 +92,7 @@ FROM ?= 0
 .PHONY: soak
 soak: ## Run the simulations with many seeds (SEEDS=20000 FROM=0), optimised
 	KUBEOCEAN_FIRST_SEED=$(FROM) KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-manager --test manager simulated:: -- --nocapture
+	KUBEOCEAN_FIRST_SEED=$(FROM) KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-syncer --test syncer simulated:: -- --nocapture
 	KUBEOCEAN_FIRST_SEED=$(FROM) KUBEOCEAN_SEEDS=$(SEEDS) cargo test --locked --profile soak --package kubeocean-testkit --test testkit sample:: -- --nocapture
 
 .PHONY: run-manager
