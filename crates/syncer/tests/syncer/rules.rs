@@ -358,7 +358,7 @@ impl Scene {
         let lease = self.virt.server.get("leases", NODE_LEASE_NAMESPACE, name);
         let renewed = lease.and_then(|lease| text(&lease, "/spec/renewTime").parse::<Timestamp>().ok());
         let age = renewed.map(|at| self.clock.now().duration_since(at));
-        if age.is_none_or(|age| age.abs() > SignedDuration::from_secs(20)) {
+        if age.is_none_or(|age| age.abs() > SignedDuration::try_from(self.renew_every * 2).unwrap()) {
             return Err(format!("{name} was renewed {age:?} ago"));
         }
         Ok(())
