@@ -1,6 +1,7 @@
 //! One node: gathers what is known of it, has it judged, and writes.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ impl Syncer {
                 existing.as_deref().map(|seen| &seen.0),
             ));
         }
-        let ports = if leaves { Default::default() } else { self.world.usage.ports(&vnode.physical_name) };
+        let ports = if leaves { BTreeSet::default() } else { self.world.usage.ports(&vnode.physical_name) };
         let pods = self.world.pods_on(vnode.name());
         let placeholders: Vec<_> = pods.iter().map(|pod| &pod.0).filter(|pod| pod.is_placeholder()).collect();
         actions.extend(hostports::plan(binding, virtual_cluster, vnode.name(), &ports, &placeholders));

@@ -183,7 +183,7 @@ impl Syncer {
         let all = async {
             tokio::join!(watching, reporter.run(), self.pulse.run_until(stop.clone()), self.terms(&stop),)
         };
-        stop.run_until_cancelled(all).await;
+        Box::pin(stop.run_until_cancelled(all)).await;
     }
 
     /// One term after the other.

@@ -34,7 +34,7 @@ pub struct SeenPod {
 
 impl Shape for SeenPod {
     fn of(object: Object) -> Self {
-        let spec = object.raw("spec").map(serde_json::value::RawValue::get).unwrap_or("{}");
+        let spec = object.raw("spec").map_or("{}", serde_json::value::RawValue::get);
         let status = object.raw("status").map(serde_json::value::RawValue::get);
         let meta = &object.meta;
         // A pod that cannot be read is a pod all the same.

@@ -191,8 +191,6 @@ impl World {
         leases: &Queue<String>,
     ) -> (Self, Vec<Watching>) {
         let mut loops = Vec::new();
-        let binding = Informer::<Virtual, SeenBinding>::of(virt, kinds::BINDING)
-            .fields(format!("metadata.name={}", subject.binding));
         let physical_nodes = Informer::<Physical, SeenNode>::of(phys, kinds::NODE);
         let told = queue.clone();
         let (informer, _switch) = physical_nodes
@@ -201,86 +199,14 @@ impl World {
         let nodes = informer.store();
         loops.push(("worker nodes".to_owned(), Box::pin(informer.run()) as BoxFuture<'static, ()>));
 
-        let uid = Arc::clone(&subject.uid);
-        let vnodes = Informer::<Virtual, SeenVnode>::of(virt, kinds::NODE)
-            .labels(format!("{}={}", labels::CLUSTER_BINDING, subject.binding))
-            // Those of older installations have no uid.
-            .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
-            .indexed_by(&OF_NODE);
-        let virtual_pods = Informer::<Virtual, SeenVirtualPod>::of(virt, kinds::POD)
-            .keep(|object| {
-                object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX))
-            })
-            .indexed_by(&ON_NODE);
-        let known: Arc<parking_lot::RwLock<Option<World>>> = Arc::default();
-        let (world, told, renewed) = (Arc::clone(&known), queue.clone(), leases.clone());
+        let known: Known = Arc::default();
         let tenures = Tenures::default();
-        let remembered = tenures.clone();
-        let (informer, _switch) = vnodes
-            .on_change(move |change| {
-                remembered.follow(change);
-                if change.old.is_none() {
-                    renewed.add(change.key.name.to_string());
-                }
-                let seen = change.old.into_iter().chain(change.new);
-                for vnode in seen {
-                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
-                }
-                told.add_after(Duty::Binding, CROWD);
-                // What it remembers is what becomes of its pods.
-                let tenure = |seen: &Arc<Entry<SeenVnode>>| seen.0.tenure.clone();
-                if change.old.map(tenure) != change.new.map(tenure)
-                    && let Some(world) = &*world.read()
-                {
-                    for pod in world.pods.keys_by(&ON_NODE, &change.key.name) {
-                        told.add(Duty::Pod(pod));
-                    }
-                }
-            })
-            .build();
-        let vnodes = informer.store();
-        let listed = tenures.clone();
-        vnodes.progress().listen(move |step| {
-            if matches!(step, Step::List) {
-                listed.trust_the_list();
-            }
-            true
-        });
-        loops.push(("virtual nodes".to_owned(), Box::pin(informer.run())));
-
-        let (of, told) = (vnodes.clone(), queue.clone());
-        let (informer, _switch) = virtual_pods
-            .on_change(move |change| {
-                told.add(Duty::Pod(change.key.clone()));
-                let seen = change.old.into_iter().chain(change.new);
-                for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
-                    // A node that leaves waits for it; placeholders are part of it.
-                    told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
-                }
-            })
-            .build();
-        let pods = informer.store();
-        loops.push(("pods".to_owned(), Box::pin(informer.run())));
-
-        let told = queue.clone();
-        let (world, of) = (Arc::clone(&known), subject.clone());
-        let (informer, _switch) = binding
-            .on_change(move |change| {
-                told.reset(Duty::Binding);
-                let asks = |seen: &Arc<Entry<SeenBinding>>| {
-                    (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
-                };
-                let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *of.uid);
-                if concerns
-                    && change.old.map(asks) != change.new.map(asks)
-                    && let Some(world) = &*world.read()
-                {
-                    world.look_at_everything(&told);
-                }
-            })
-            .build();
-        let bindings = informer.store();
-        loops.push(("binding".to_owned(), Box::pin(informer.run())));
+        let (vnodes, watching) = virtual_nodes(virt, subject, &known, &tenures, queue, leases);
+        loops.push(("virtual nodes".to_owned(), watching));
+        let (pods, watching) = virtual_pods(virt, &vnodes, queue);
+        loops.push(("pods".to_owned(), watching));
+        let (bindings, watching) = the_binding(virt, subject, &known, queue);
+        loops.push(("binding".to_owned(), watching));
 
         let (virtual_csi, watching) = csi_nodes(virt, Some(&subject.uid), queue, |seen| {
             let on = seen.0.meta.annotations.get(annotations::PHYSICAL_NODE_NAME);
@@ -491,6 +417,102 @@ impl Tenures {
 }
 
 type Known = Arc<parking_lot::RwLock<Option<World>>>;
+
+/// The virtual nodes, with what they remember of their leases.
+fn virtual_nodes(
+    cluster: &Cluster<Virtual>,
+    subject: &Subject,
+    known: &Known,
+    tenures: &Tenures,
+    queue: &Queue<Duty>,
+    leases: &Queue<String>,
+) -> (Store<Virtual, SeenVnode>, BoxFuture<'static, ()>) {
+    let uid = Arc::clone(&subject.uid);
+    let (world, told, renewed) = (Arc::clone(known), queue.clone(), leases.clone());
+    let remembered = tenures.clone();
+    let (informer, _switch) = Informer::<Virtual, SeenVnode>::of(cluster, kinds::NODE)
+        .labels(format!("{}={}", labels::CLUSTER_BINDING, subject.binding))
+        // Those of older installations have no uid.
+        .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
+        .indexed_by(&OF_NODE)
+        .on_change(move |change| {
+            remembered.follow(change);
+            if change.old.is_none() {
+                renewed.add(change.key.name.to_string());
+            }
+            for vnode in change.old.into_iter().chain(change.new) {
+                told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+            }
+            told.add_after(Duty::Binding, CROWD);
+            // What it remembers is what becomes of its pods.
+            let tenure = |seen: &Arc<Entry<SeenVnode>>| seen.0.tenure.clone();
+            if change.old.map(tenure) != change.new.map(tenure)
+                && let Some(world) = &*world.read()
+            {
+                for pod in world.pods.keys_by(&ON_NODE, &change.key.name) {
+                    told.add(Duty::Pod(pod));
+                }
+            }
+        })
+        .build();
+    let listed = tenures.clone();
+    informer.store().progress().listen(move |step| {
+        if matches!(step, Step::List) {
+            listed.trust_the_list();
+        }
+        true
+    });
+    (informer.store(), Box::pin(informer.run()))
+}
+
+/// Pods on virtual nodes.
+fn virtual_pods(
+    cluster: &Cluster<Virtual>,
+    vnodes: &Store<Virtual, SeenVnode>,
+    queue: &Queue<Duty>,
+) -> (Store<Virtual, SeenVirtualPod>, BoxFuture<'static, ()>) {
+    let (of, told) = (vnodes.clone(), queue.clone());
+    let (informer, _switch) = Informer::<Virtual, SeenVirtualPod>::of(cluster, kinds::POD)
+        .keep(|object| object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX)))
+        .indexed_by(&ON_NODE)
+        .on_change(move |change| {
+            told.add(Duty::Pod(change.key.clone()));
+            let seen = change.old.into_iter().chain(change.new);
+            for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
+                // A node that leaves waits for it; placeholders are part of it.
+                told.add(Duty::Node(vnode.0.physical_name.as_str().into()));
+            }
+        })
+        .build();
+    (informer.store(), Box::pin(informer.run()))
+}
+
+/// The binding: what it asks for concerns everything.
+fn the_binding(
+    cluster: &Cluster<Virtual>,
+    subject: &Subject,
+    known: &Known,
+    queue: &Queue<Duty>,
+) -> (Store<Virtual, SeenBinding>, BoxFuture<'static, ()>) {
+    let (world, told, of) = (Arc::clone(known), queue.clone(), subject.clone());
+    let (informer, _switch) = Informer::<Virtual, SeenBinding>::of(cluster, kinds::BINDING)
+        .fields(format!("metadata.name={}", subject.binding))
+        .on_change(move |change| {
+            told.reset(Duty::Binding);
+            let asks = |seen: &Arc<Entry<SeenBinding>>| {
+                (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
+            };
+            let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *of.uid);
+            if concerns
+                && change.old.map(asks) != change.new.map(asks)
+                && let Some(world) = &*world.read()
+            {
+                world.look_at_everything(&told);
+            }
+        })
+        .build();
+    (informer.store(), Box::pin(informer.run()))
+}
 
 /// Policies of one side: whatever changes about one of them may concern every node.
 fn policies<S: kubeocean_model::key::OnSide>(
