@@ -112,7 +112,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             .await;
             let until =
                 |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
-            tokio::time::sleep(until(closes) - Duration::from_secs(1)).await;
+            tokio::time::sleep(until(closes).saturating_sub(Duration::from_secs(1))).await;
             assert!(!taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             assert!(scene.get_pod("guarded").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -127,7 +127,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             );
             tokio::time::sleep(Duration::from_secs(5)).await;
             assert!(scene.get_pod("guarded").is_none(), "its budget allowed it");
-            tokio::time::sleep(until(reclaim_at) - Duration::from_secs(1)).await;
+            tokio::time::sleep(until(reclaim_at).saturating_sub(Duration::from_secs(1))).await;
             assert!(scene.get_pod("plain").is_some() && scene.get_pod("tolerant").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoExecute"));
@@ -232,7 +232,7 @@ fn deed(scene: &Scene, draw: u64) {
                 "gracefulReclaimPeriodSeconds": draw >> 32 & 127,
             });
             if draw >> 40 & 1 == 1 {
-                let (from, to) = ((draw >> 41 & 7) as i64 - 6, (draw >> 44 & 7) as i64 + 2);
+                let (from, to) = ((draw >> 41 & 7).cast_signed() - 6, (draw >> 44 & 7).cast_signed() + 2);
                 spec["timeWindows"] = json!([{"start": minute(now, from), "end": minute(now, to)}]);
             }
             let site = if draw >> 50 & 1 == 1 { &scene.phys } else { &scene.virt };
@@ -265,7 +265,7 @@ fn deed(scene: &Scene, draw: u64) {
             scene.phys.server.call("kubelet", "PATCH", &place, crate::scene::MERGE, Some(body));
         }
         12..=15 => {
-            let port = (draw >> 30 & 3 == 0).then_some(8000 + (draw >> 34 & 3) as u16);
+            let port = (draw >> 30).is_multiple_of(4).then_some(8000 + (draw >> 34 & 3) as u16);
             scene.their_pod(
                 &format!("t{}", draw >> 20 & 15),
                 &node,
@@ -303,7 +303,7 @@ fn deed(scene: &Scene, draw: u64) {
         24 => scene.remove(&scene.virt, "nodes", "", &vnode),
         25 => scene.patch(&scene.virt, "nodes", "", &vnode, json!({"metadata": {"annotations": null}})),
         26 => scene.lead_astray(draw >> 30 & 1 == 1),
-        27 if draw >> 30 & 7 == 0 => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
+        27 if (draw >> 30).is_multiple_of(8) => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
         28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
         29 => scene.budget((draw >> 30 & 1) as u32 * 5),
         _ => scene.bind(),
