@@ -146,16 +146,8 @@ pub async fn run(
     // It answers from now on, also while the computing cluster does not.
     let mut serving = Box::pin(server.serve(stop_serving.clone()));
     let introduction = Introduction { admin: &admin, server: &address };
-    let ask = async {
-        let uid = introduction.who_is(&virt).await?;
-        let own = introduction.patiently(async || match &worker_image {
-            Some(image) => Ok(image.clone()),
-            None => own_image(&virt, &namespace, &environment).await,
-        });
-        Ok::<_, ManagerError>((uid, own.await.map_err(WhoIsIt::Unknown)?))
-    };
     let (virtual_cluster_uid, image) = tokio::select! {
-        known = ask => known?,
+        known = introduce(&introduction, &virt, worker_image, &namespace, &environment) => known?,
         // It does not end before it is told to.
         () = &mut serving => return Ok(()),
         signal = signals.next() => {
@@ -206,6 +198,22 @@ pub async fn run(
         tracing::error!(error = error as &dyn Error, "stopped");
     }
     Ok(ended?)
+}
+
+/// The uid that stands for the computing cluster, and the image of syncers and proxiers.
+async fn introduce(
+    introduction: &Introduction<'_>,
+    virt: &Cluster<Virtual>,
+    image: Option<String>,
+    namespace: &str,
+    environment: &Environment,
+) -> Result<(String, String), WhoIsIt> {
+    let uid = introduction.who_is(virt).await?;
+    let own = introduction.patiently(async || match &image {
+        Some(image) => Ok(image.clone()),
+        None => own_image(virt, namespace, environment).await,
+    });
+    Ok((uid, own.await.map_err(WhoIsIt::Unknown)?))
 }
 
 /// The image that this process runs in, where it runs in a pod. An answer that does not come is not taken for another one: all

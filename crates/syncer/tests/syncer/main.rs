@@ -1,5 +1,12 @@
 //! The syncer: simulated with faults.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![allow(
+    clippy::unused_self,
+    clippy::needless_pass_by_value,
+    reason = "a scene is told in sentences, and its objects are written where they are used"
+)]
+
 mod residents;
 mod rules;
 mod scene;

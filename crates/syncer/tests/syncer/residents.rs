@@ -59,7 +59,7 @@ impl Scene {
                 let body = json!({"spec": {"taints": rest}});
                 server.call("node-controller", "PATCH", &place, MERGE, Some(body));
             }
-            if is_ready && age.is_some_and(|age| age > SignedDuration::from_secs(50)) {
+            if is_ready && age.is_some_and(|age| age > self.lost_after()) {
                 let lost: Vec<Value> = conditions
                     .into_iter()
                     .map(|mut one| {
@@ -75,6 +75,11 @@ impl Scene {
                 server.call("node-controller", "PATCH", &place, MERGE, Some(body));
             }
         }
+    }
+
+    /// Five renewals: fifty seconds where each takes ten.
+    fn lost_after(&self) -> SignedDuration {
+        SignedDuration::try_from(self.renew_every * 5).unwrap()
     }
 
     /// Removes what bindings that no longer exist have left: a restored etcd has no finalizer that held them.

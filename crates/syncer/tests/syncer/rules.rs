@@ -1,6 +1,6 @@
 //! What must hold after every commit, and what at rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,19 +52,19 @@ pub(crate) fn concerns(pod: &Value, tenure: &Tenure) -> impl Iterator<Item = Tim
 impl Scene {
     pub(crate) fn rules(&self) {
         let oracle = &self.world.oracle;
-        let uids: Arc<Mutex<BTreeMap<String, ()>>> = Arc::default();
+        let uids: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&uids);
         oracle.always("V", &self.virt.server, ONLY_OURS, move |commit| {
             if commit.plural == "clusterbindings" {
                 let uid = commit.new.as_deref().map(|new| text(new, "/metadata/uid").to_owned());
-                known.lock().extend(uid.map(|uid| (uid, ())));
+                known.lock().extend(uid);
             }
             let Some(one) =
                 commit.old.as_deref().or(commit.new.as_deref()).filter(|_| commit.actor == SYNCER)
             else {
                 return Ok(());
             };
-            let is_ours = known.lock().contains_key(label(one, labels::BINDING_UID));
+            let is_ours = known.lock().contains(label(one, labels::BINDING_UID));
             let fine = match &*commit.plural {
                 "nodes" | "csinodes" | "leases" => is_ours,
                 "pods" => text(one, "/spec/nodeName").starts_with("vnode-c1-"),
@@ -117,6 +117,12 @@ impl Scene {
             Ok(())
         });
         self.rules_of_reclaim();
+        self.rules_of_truth();
+    }
+
+    /// Nodes say what is so.
+    fn rules_of_truth(&self) {
+        let oracle = &self.world.oracle;
         let base = Resources::parse(
             &serde_json::from_value(json!({"cpu": "7500m", "memory": "15Gi", "pods": "110"})).unwrap(),
         )
@@ -358,7 +364,7 @@ impl Scene {
         let lease = self.virt.server.get("leases", NODE_LEASE_NAMESPACE, name);
         let renewed = lease.and_then(|lease| text(&lease, "/spec/renewTime").parse::<Timestamp>().ok());
         let age = renewed.map(|at| self.clock.now().duration_since(at));
-        if age.is_none_or(|age| age.abs() > SignedDuration::from_secs(20)) {
+        if age.is_none_or(|age| age.abs() > SignedDuration::try_from(self.renew_every * 2).unwrap()) {
             return Err(format!("{name} was renewed {age:?} ago"));
         }
         Ok(())

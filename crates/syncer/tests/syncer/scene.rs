@@ -77,6 +77,8 @@ pub(crate) struct Scene {
     connected: Arc<Mutex<Option<Cluster<Physical>>>>,
     /// When the worker cluster last said who it is.
     pub(crate) heard: Arc<Mutex<Heard>>,
+    /// How often Leases are renewed.
+    pub(crate) renew_every: Duration,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
 }
@@ -143,6 +145,7 @@ impl Scene {
             connected: Arc::default(),
             heard: Arc::new(Mutex::new(Heard::now())),
             jumped: Arc::default(),
+            renew_every: Duration::from_secs(10),
         };
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
@@ -315,7 +318,7 @@ impl Scene {
                 physical_minor: Some(36),
             },
             zone: Zone::utc(),
-            renew_every: Duration::from_secs(10),
+            renew_every: self.renew_every,
             holder: "test".into(),
             ports: Ports::default(),
             proxier_here: Some(Some("10.9.9.9".into())),
