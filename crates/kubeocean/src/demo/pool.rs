@@ -73,10 +73,8 @@ pub(super) async fn lease(sandbox: &Sandbox) -> anyhow::Result<()> {
         hour(3)
     );
     show(lender, &["patch", "rlp", "worker-1", "--type=merge", "-p", &window]).await?;
-    let closed = format!(
-        "--for=jsonpath={{.spec.taints[?(@.key==\"{}\")].effect}}=NoSchedule",
-        OUT_OF_TIME_WINDOWS_KEY
-    );
+    let closed =
+        format!("--for=jsonpath={{.spec.taints[?(@.key==\"{OUT_OF_TIME_WINDOWS_KEY}\")].effect}}=NoSchedule");
     show(computing, &["wait", &closed, "--timeout=60s", &node]).await?;
     show(computing, &NODES).await?;
     show(lender, &["get", "rlp"]).await?;

@@ -143,6 +143,8 @@ pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -
             }
         };
         failed.fetch_add(1, Ordering::Relaxed);
+        // At once: a long run may be stopped before its end.
+        drop(writeln!(io::stderr(), "seed {seed} failed"));
         Some(Some(failure))
     });
     let seeds = results.iter().flatten().count();

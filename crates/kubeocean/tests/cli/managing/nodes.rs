@@ -105,7 +105,8 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
 
     what_people_do_stays(&place).await;
     the_scheduler_believes_them(&place).await;
-    worker_stops(&place).await;
+    let back = worker_stops(&place).await;
+    println!("all virtual nodes were Ready {:.1} s after their worker cluster came back", back.as_secs_f64());
     let leader_dies = Instant::now();
     let (leader, standby) = if one.leads() { (one, other) } else { (other, one) };
     leader.signal(Signal::KILL);
@@ -175,7 +176,7 @@ async fn the_scheduler_believes_them(place: &Place) {
 }
 
 /// A worker cluster that is away for a moment is not away; one that is away for a minute is, and then comes back.
-async fn worker_stops(place: &Place) {
+async fn worker_stops(place: &Place) -> Duration {
     let server = place.worker("worker-1").program("kube-apiserver");
     let said = async || -> Vec<Value> {
         vnodes(place).await.unwrap().iter().map(|node| json!([ready(node), taints(node)])).collect()
@@ -199,9 +200,7 @@ async fn worker_stops(place: &Place) {
     server.start().await.unwrap();
     let back = Instant::now();
     all_are(place, 3, "all are back", |node| ready(node)["status"] == "True").await;
-    println!(
-        "all virtual nodes were Ready {:.1} s after their worker cluster came back",
-        back.elapsed().as_secs_f64()
-    );
+    let took = back.elapsed();
     all_are(place, 3, "all are usable", usable).await;
+    took
 }
