@@ -86,6 +86,25 @@ mod tests {
     }
 
     #[test]
+    fn a_placeholder_that_someone_asked_to_end_is_ended() {
+        let labels = json!({labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: "gone"});
+        let fate = |grace: i64| {
+            let object = json!({"metadata": {
+                "namespace": "kubeocean-fake", "name": "a", "uid": "p-1", "labels": labels,
+                "creationTimestamp": "2026-11-20T08:00:00Z", "deletionTimestamp": "2026-11-20T08:00:30Z",
+                "deletionGracePeriodSeconds": grace,
+            }});
+            let pod = Leftover { kind: kinds::POD, meta: Object::from_value(object).unwrap().meta };
+            let now = "2026-11-20T12:00:00Z".parse().unwrap();
+            match judge(&pod, "v-1", |_| false, |_| false, now) {
+                Fate::Goes(actions) => actions.len(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((fate(30), fate(0)), (1, 0), "it waits for its finalizers");
+    }
+
+    #[test]
     fn what_belongs_to_nobody_goes_and_nothing_else() {
         let ours = labels::MANAGED_BY_VALUE;
         let by = |key: &str, value: &str| json!({labels::MANAGED_BY: ours, key: value});

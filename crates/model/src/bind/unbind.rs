@@ -52,8 +52,9 @@ impl Leftover {
             let action = Action::new(self.kind.clone(), &key, verb, why);
             actions.push(action.if_uid(&**uid).if_version(&**resource_version));
         }
-        if !self.meta.is_deleting() {
-            // No kubelet ends a placeholder.
+        // No kubelet ends a placeholder, also if someone else asked for its end.
+        let endless = self.kind == kinds::POD && self.meta.deletion_grace_period_seconds != Some(0);
+        if !self.meta.is_deleting() || endless {
             let grace = (self.kind == kinds::POD).then_some(0);
             let verb = Verb::Delete { grace, dependents: Dependents::Background };
             actions.push(Action::new(self.kind.clone(), &key, verb, why).if_uid(&**uid));
