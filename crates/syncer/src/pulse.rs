@@ -232,7 +232,7 @@ impl Pulse {
         let was_lost = matches!(before, Some(Worker::Lost { .. }));
         match now {
             Worker::Known if is_news || passed_over || before != Some(Worker::Known) => {
-                (self.changed)(was_lost || passed_over);
+                (self.changed)(was_lost);
             }
             Worker::Lost { .. } if !was_lost => (self.changed)(false),
             // What is not known is no reason to do anything.
