@@ -58,6 +58,8 @@ struct State {
     /// The lists that were complete when the cluster last proved to be the right one.
     verified: Option<Vec<u64>>,
     told: Option<Worker>,
+    /// Someone asked while it was not known, and has to ask again: also if no question of ours fell into that time.
+    passed_over: bool,
 }
 
 impl Pulse {
@@ -76,6 +78,7 @@ impl Pulse {
             refused: None,
             verified: None,
             told: None,
+            passed_over: false,
         };
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
@@ -102,7 +105,13 @@ impl Pulse {
 
     /// What may be said of the worker cluster now.
     pub fn worker(&self) -> Worker {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        let worker = self.judge(&state);
+        state.passed_over |= worker != Worker::Known;
+        worker
+    }
+
+    fn judge(&self, state: &State) -> Worker {
         if state.refused.is_some() {
             return Worker::NotKnown;
         }
@@ -205,11 +214,18 @@ impl Pulse {
 
     /// Whoever acts on it hears of a change.
     fn tell(&self, is_news: bool) {
-        let now = self.worker();
-        let before = self.state.lock().told.replace(now);
+        let (before, now, passed_over) = {
+            let mut state = self.state.lock();
+            let now = self.judge(&state);
+            let passed_over = state.passed_over;
+            state.passed_over = passed_over && now != Worker::Known;
+            (state.told.replace(now), now, passed_over)
+        };
         let was_lost = matches!(before, Some(Worker::Lost { .. }));
         match now {
-            Worker::Known if is_news || before != Some(Worker::Known) => (self.changed)(was_lost),
+            Worker::Known if is_news || passed_over || before != Some(Worker::Known) => {
+                (self.changed)(was_lost);
+            }
             Worker::Lost { .. } if !was_lost => (self.changed)(false),
             // What is not known is no reason to do anything.
             _ => {}
