@@ -88,8 +88,9 @@ mod tests {
     #[test]
     fn a_placeholder_that_someone_asked_to_end_is_ended() {
         let labels = json!({labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: "gone"});
-        let fate = |grace: i64| {
+        let fate = |grace: i64, finalizers: &[&str]| {
             let object = json!({"metadata": {
+                "finalizers": finalizers,
                 "namespace": "kubeocean-fake", "name": "a", "uid": "p-1", "labels": labels,
                 "creationTimestamp": "2026-11-20T08:00:00Z", "deletionTimestamp": "2026-11-20T08:00:30Z",
                 "deletionGracePeriodSeconds": grace,
@@ -101,7 +102,8 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!((fate(30), fate(0)), (1, 0), "it waits for its finalizers");
+        assert_eq!((fate(30, &["other"]), fate(0, &[])), (1, 1), "nobody else would");
+        assert_eq!(fate(0, &["other"]), 0, "it waits for someone");
     }
 
     #[test]

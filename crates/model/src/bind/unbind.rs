@@ -52,8 +52,10 @@ impl Leftover {
             let action = Action::new(self.kind.clone(), &key, verb, why);
             actions.push(action.if_uid(&**uid).if_version(&**resource_version));
         }
-        // No kubelet ends a placeholder, also if someone else asked for its end.
-        let endless = self.kind == kinds::POD && self.meta.deletion_grace_period_seconds != Some(0);
+        // No kubelet ends a placeholder, also if someone else asked for its end. One that waits for nobody, and is there all the same,
+        // came back with a restored etcd.
+        let is_over = self.meta.deletion_grace_period_seconds == Some(0) && !finalizers.is_empty();
+        let endless = self.kind == kinds::POD && !is_over;
         if !self.meta.is_deleting() || endless {
             let grace = (self.kind == kinds::POD).then_some(0);
             let verb = Verb::Delete { grace, dependents: Dependents::Background };
