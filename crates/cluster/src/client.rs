@@ -122,6 +122,14 @@ impl Settings {
             metrics: metrics.clone(),
         }
     }
+
+    /// With the limits of flags: no rate is as many as the server takes.
+    #[must_use]
+    pub fn limited(mut self, qps: f32, burst: u32) -> Self {
+        self.calls_at_a_time = usize::try_from(burst).unwrap_or(usize::MAX).max(1);
+        self.calls_per_second = (qps > 0.0).then_some(qps);
+        self
+    }
 }
 
 /// Whether a call waits for its turn.

@@ -16,7 +16,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kubeocean_api::keys::names::EVENT_NAMESPACE;
 use kubeocean_model::action::{Action, Kind, Mark, PatchForm, Verb, kinds};
+use kubeocean_model::bind::Telling;
 use kubeocean_model::key::{Key, OnSide};
+use kubeocean_model::object::Meta;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -78,6 +80,14 @@ pub struct Subject {
     pub uid: String,
 }
 
+impl Subject {
+    /// An object, by its metadata.
+    pub fn of(kind: Kind, meta: &Meta) -> Self {
+        let Meta { namespace, name, uid, .. } = meta;
+        Self { kind, namespace: namespace.to_string(), name: name.to_string(), uid: uid.to_string() }
+    }
+}
+
 /// Takes what is worth telling. Clones are the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -108,6 +118,14 @@ impl Note {
 }
 
 impl Recorder {
+    /// Tells what a plan found worth telling.
+    pub fn tell_all(&self, subject: &Subject, told: &[Telling]) {
+        for Telling { warning, reason, message } in told {
+            let severity = if *warning { Severity::Warning } else { Severity::Normal };
+            self.tell(subject, severity, *reason, message.as_str());
+        }
+    }
+
     /// A recorder, and the task that sends what it is told.
     pub fn new<S: OnSide>(
         component: impl Into<Arc<str>>,

@@ -8,12 +8,16 @@
 //! number, so a fence never waits for a version that will not come.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::CallError;
+
+/// Servers say something each minute, if only how far they are, and watches are renewed every two.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Shared by a store, its informer, and whoever waits for it. Clones are the same.
 #[derive(Clone)]
@@ -76,6 +80,21 @@ impl Progress {
     /// Why the server cannot be watched at the moment: the last error since it was last heard of.
     pub fn trouble(&self) -> Option<CallError> {
         self.state.lock().trouble.clone()
+    }
+
+    /// Whether the store is complete, and can be kept so; or why not, in words for `/readyz`.
+    pub fn is_well(&self) -> Result<(), String> {
+        match (self.is_synced(), self.trouble()) {
+            (true, None) => match self.heard_at().map(|at| at.elapsed()) {
+                Some(silence) if silence > LONGEST_SILENCE => {
+                    Err(format!("nothing was heard of it for {} s", silence.as_secs()))
+                }
+                _ => Ok(()),
+            },
+            (true, Some(error)) => Err(format!("cannot be watched: {error}")),
+            (false, None) => Err("not listed yet".to_owned()),
+            (false, Some(error)) => Err(format!("not listed yet: {error}")),
+        }
     }
 
     /// The server lets us watch again, though it has said nothing yet.

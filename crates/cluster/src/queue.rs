@@ -60,6 +60,17 @@ pub enum Verdict {
     Blocked,
 }
 
+impl Verdict {
+    /// To be looked at again after this time, or sooner.
+    #[must_use]
+    pub fn at_most(self, longest: Duration) -> Self {
+        match self {
+            Self::Again(wait) => Self::Again(wait.min(longest)),
+            _ => Self::Again(longest),
+        }
+    }
+}
+
 /// How long keys wait that fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {

@@ -44,6 +44,17 @@ impl Plan {
     }
 }
 
+/// What a queue should do about a key that is to be looked at then, if at all.
+pub fn look_again(at: Option<Timestamp>, now: Timestamp) -> Verdict {
+    match at {
+        Some(at) => {
+            let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+            Verdict::Again(wait.min(LOOK_AT_THE_CLOCK))
+        }
+        None => Verdict::Done,
+    }
+}
+
 /// Plans and writes for the keys of one queue. Clones are the same.
 pub struct Reconciler<K> {
     /// The keys. Informers add to it.
@@ -88,13 +99,7 @@ impl<K: QueueKey> Reconciler<K> {
                 return outcome.verdict();
             }
         }
-        match again_at {
-            Some(at) => {
-                let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-                Verdict::Again(wait.min(LOOK_AT_THE_CLOCK))
-            }
-            None => Verdict::Done,
-        }
+        look_again(again_at, now)
     }
 
     /// One write for a key, which closes its fence. For loops that need the outcome, or the answer, of one write for

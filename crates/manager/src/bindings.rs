@@ -160,10 +160,7 @@ impl Bindings {
     }
 
     fn tell(&self, object: &BindingObject, events: &[Telling]) {
-        for Telling { warning, reason, message } in events {
-            let severity = if *warning { Severity::Warning } else { Severity::Normal };
-            self.recorder.tell(&subject(&object.meta), severity, *reason, message.as_str());
-        }
+        self.recorder.tell_all(&subject(&object.meta), events);
     }
 
     /// The situation, and what should be done about it.
@@ -358,7 +355,7 @@ impl Bindings {
                  (kubectl get --show-managed-fields names them), or change the template so that both agree",
                 CONTEST.as_secs()
             );
-            let event = Telling { warning: true, reason: EventReason::Contested.as_str(), message };
+            let event = Telling::event(true, EventReason::Contested, message);
             self.tell(object, &[event]);
         }
         if *count > MENDS {
@@ -463,10 +460,5 @@ fn task(host: &Host, object: &BindingObject, role: Role) -> TaskState {
 }
 
 fn subject(meta: &Meta) -> Subject {
-    Subject {
-        kind: kinds::BINDING,
-        namespace: String::new(),
-        name: meta.name.to_string(),
-        uid: meta.uid.to_string(),
-    }
+    Subject::of(kinds::BINDING, meta)
 }

@@ -34,9 +34,6 @@ use crate::template::{Installation, SourceError, Templates};
 /// How soon templates that changed on disk are noticed. A kubelet takes a minute to bring them there.
 const READ_TEMPLATES_EVERY: Duration = Duration::from_secs(5);
 
-/// Servers say something each minute, if only how far they are, and watches are renewed every two.
-const LONGEST_SILENCE: Duration = Duration::from_secs(300);
-
 /// What is ready to be worked on is, in milliseconds on a good day.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
@@ -129,9 +126,7 @@ pub async fn run(
     }
 
     let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
-    let mut settings = Settings::new("virtual", MANAGER, &metrics);
-    settings.calls_at_a_time = usize::try_from(kube_client_burst).unwrap_or(usize::MAX).max(1);
-    settings.calls_per_second = (kube_client_qps > 0.0).then_some(kube_client_qps);
+    let settings = Settings::new("virtual", MANAGER, &metrics).limited(kube_client_qps, kube_client_burst);
     let address = credentials.server();
     tracing::info!(
         server = address,
@@ -244,18 +239,7 @@ async fn own_image(
 /// `/readyz`: the stores are complete, and can be kept so; `/debug/state`: how full everything is.
 fn tell_readiness(admin: &Admin, manager: &Manager) {
     for (name, progress) in manager.world.progress() {
-        admin.ready.check(&name, move || match (progress.is_synced(), progress.trouble()) {
-            (true, None) => match progress.heard_at().map(|at| at.elapsed()) {
-                Some(silence) if silence > LONGEST_SILENCE => {
-                    Err(format!("nothing was heard of it for {} s", silence.as_secs()))
-                }
-                _ => Ok(()),
-            },
-            (true, Some(error)) => Err(format!("cannot be watched: {error}")),
-            (false, error) => {
-                Err(error.map_or("not listed yet".to_owned(), |error| format!("not listed yet: {error}")))
-            }
-        });
+        admin.ready.check(&name, move || progress.is_well());
     }
     let queues = manager.queues.clone();
     admin.ready.check("queues", move || {

@@ -209,6 +209,13 @@ pub struct Telling {
     pub message: String,
 }
 
+impl Telling {
+    /// Of something that is no condition.
+    pub const fn event(warning: bool, reason: EventReason, message: String) -> Self {
+        Self { warning, reason: reason.as_str(), message }
+    }
+}
+
 impl Decision {
     fn of(actions: Vec<Action>) -> Self {
         Self { actions, ..Self::default() }
@@ -277,7 +284,7 @@ fn warnings(situation: &Situation<'_>, changed: bool) -> Vec<Telling> {
         });
     }
     if let Some(message) = object.unknown_size() {
-        warnings.push(Telling { warning: true, reason: EventReason::UnknownSizeClass.as_str(), message });
+        warnings.push(Telling::event(true, EventReason::UnknownSizeClass, message));
     }
     if !situation.neighbours.is_empty() {
         warnings.push(Telling {

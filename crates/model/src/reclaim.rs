@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::action::{Action, Dependents, PatchForm, Verb, kinds};
 use crate::bind::Telling;
 use crate::binding::Binding;
+use crate::condition;
 use crate::key::{Key, Virtual};
 use crate::object::{Meta, Object};
 use crate::vnode::{Demand, Tenure};
@@ -193,7 +194,7 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
     if concerns && !is_told {
         decision.actions.push(tell(pod, demand, *now));
         let message = format!("its node is taken back: it is removed at {}", demand.deadline);
-        decision.event = Some(telling(true, EventReason::Reclaiming, message));
+        decision.event = Some(Telling::event(true, EventReason::Reclaiming, message));
     }
     if *now >= demand.deadline {
         decision.again_at = None;
@@ -223,7 +224,7 @@ fn tell(pod: &VirtualPod, demand: Demand, now: Timestamp) -> Action {
         "type": ConditionType::DisruptionTarget.as_str(), "status": "True",
         "reason": Disruption::LeaseEnds.as_str(),
         "message": format!("its node is taken back at {}", demand.deadline),
-        "lastTransitionTime": Timestamp::from_second(now.as_second()).unwrap_or(now).to_string(),
+        "lastTransitionTime": condition::whole_seconds(now),
     });
     let body = json!({
         "metadata": {"annotations": {annotations::RECLAIM_AT: demand.deadline.to_string()}},
@@ -238,8 +239,11 @@ fn take_back(pod: &VirtualPod) -> Decision {
         "status": {"conditions": [{"type": ConditionType::DisruptionTarget.as_str(), "$patch": "delete"}]},
     });
     let action = status(pod, PatchForm::Strategic, body, "its node stays");
-    let event =
-        telling(false, EventReason::ReclaimCancelled, "its node stays, and so does the pod".to_owned());
+    let event = Telling::event(
+        false,
+        EventReason::ReclaimCancelled,
+        "its node stays, and so does the pod".to_owned(),
+    );
     Decision { actions: vec![action], event: Some(event), ..Decision::default() }
 }
 
@@ -288,8 +292,4 @@ fn status(pod: &VirtualPod, form: PatchForm, body: Value, why: &'static str) -> 
 fn delete(pod: &VirtualPod, grace: u32, why: &'static str) -> Action {
     let verb = Verb::Delete { grace: Some(grace), dependents: Dependents::Background };
     Action::new(kinds::POD, &pod.key(), verb, why).if_uid(&*pod.meta.uid)
-}
-
-fn telling(warning: bool, reason: EventReason, message: String) -> Telling {
-    Telling { warning, reason: reason.as_str(), message }
 }

@@ -21,22 +21,18 @@ mod wish;
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use kubeocean_api::keys::finalizers::VNODE;
 use kubeocean_api::keys::reasons::Event as EventReason;
-use serde_json::json;
 
 pub use existing::VirtualNode;
 pub use physical::{PhysicalNode, Taint};
 pub use tenure::{Cause, Demand, Leaving, Tenure, Terms};
 pub use wish::Settings;
 
-use crate::action::{Action, Dependents, PatchForm, Verb, kinds};
-use crate::bind::Telling;
+use crate::action::{Action, kinds};
+use crate::bind::{Leftover, Telling};
 use crate::binding::Binding;
-use crate::key::{Key, Virtual};
 use crate::lease::{Explanation, Lease, Outcome};
 use crate::naming::Port;
-use crate::object::Meta;
 use wish::Wish;
 
 /// What is known of the worker cluster.
@@ -72,7 +68,7 @@ pub struct Situation<'a> {
     /// How many pods stand in the way of its removal.
     pub occupants: usize,
     /// What else goes with it: its Lease and `CSINode`.
-    pub belongings: &'a [Belonging],
+    pub belongings: &'a [Leftover],
     /// What it is or will be called.
     pub name: &'a str,
     /// The port that it has or will have.
@@ -83,15 +79,6 @@ pub struct Situation<'a> {
     pub settings: &'a Settings,
     /// What time it is.
     pub now: Timestamp,
-}
-
-/// An object that goes with a virtual node.
-#[derive(Clone, Debug)]
-pub struct Belonging {
-    /// Its kind.
-    pub kind: crate::action::Kind,
-    /// Its metadata.
-    pub meta: Meta,
 }
 
 /// What should happen for one node.
@@ -149,7 +136,10 @@ fn unreadable(situation: &Situation<'_>, fault: &str) -> Decision {
         "node {} of the worker cluster cannot be read, so what is said of it stays: {fault}",
         situation.physical_name
     );
-    Decision { events: vec![telling(true, EventReason::NodeUnreadable, message)], ..Decision::default() }
+    Decision {
+        events: vec![Telling::event(true, EventReason::NodeUnreadable, message)],
+        ..Decision::default()
+    }
 }
 
 /// A node that is leased for the first time.
@@ -159,8 +149,10 @@ fn begin(situation: &Situation<'_>, node: Option<&PhysicalNode>) -> Decision {
     let tenure = Tenure::of(lease, None, situation.now);
     let wish = Wish::of(situation, node, Some(lease), &tenure);
     let message = format!("leased from the worker cluster: {}", lease.offered());
-    let mut events = vec![telling(false, EventReason::NodeLeased, message)];
-    events.extend(wish.omitted.clone().map(|message| telling(true, EventReason::LabelsOmitted, message)));
+    let mut events = vec![Telling::event(false, EventReason::NodeLeased, message)];
+    events.extend(
+        wish.omitted.clone().map(|message| Telling::event(true, EventReason::LabelsOmitted, message)),
+    );
     Decision {
         actions: vec![change::create(situation, &wish)],
         again_at: next_edge(situation, Some(lease), &tenure),
@@ -189,7 +181,7 @@ fn stay(
     let mut events = Vec::new();
     if returned.is_some() {
         let message = "leased again: it stays".to_owned();
-        events.push(telling(false, EventReason::NodeLeased, message));
+        events.push(Telling::event(false, EventReason::NodeLeased, message));
     }
     match (before.is_closed(), tenure.is_closed()) {
         (false, true) => events.push(closed(&tenure)),
@@ -198,7 +190,7 @@ fn stay(
                 Some(at) => format!("a lease window is open, until {at}"),
                 None => "the lease is open".to_owned(),
             };
-            events.push(telling(false, EventReason::LeaseOpened, message));
+            events.push(Telling::event(false, EventReason::LeaseOpened, message));
         }
         _ => {}
     }
@@ -215,7 +207,7 @@ fn closed(tenure: &Tenure) -> Telling {
         ),
         None => "no lease window is open: nothing new is scheduled, and what runs may go on".to_owned(),
     };
-    telling(false, EventReason::LeaseClosed, message)
+    Telling::event(false, EventReason::LeaseClosed, message)
 }
 
 /// A node that goes: nothing new comes, what is there leaves, and then it goes itself, last of all.
@@ -234,7 +226,7 @@ fn leave(
         let deadline = deadline.min().unwrap_or(now);
         let message =
             format!("{}: nothing new is scheduled, and what runs is removed at {deadline}", cause.words());
-        decision.events.push(telling(true, EventReason::NodeLeaving, message));
+        decision.events.push(Telling::event(true, EventReason::NodeLeaving, message));
     }
     let kept = node.map_or_else(|| Cow::Owned(remembered(existing)), Cow::Borrowed);
     let is_whole = node.is_some() || existing.expected.is_some();
@@ -288,33 +280,12 @@ fn remembered(existing: &VirtualNode) -> PhysicalNode {
 }
 
 fn belongings(situation: &Situation<'_>) -> Vec<Action> {
-    let remove = |belonging: &Belonging| {
-        let Belonging { kind, meta } = belonging;
-        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-        let key = Key::<Virtual>::new(&*meta.namespace, &*meta.name);
-        Action::new(kind.clone(), &key, verb, "its virtual node goes").if_uid(&*meta.uid)
-    };
-    situation.belongings.iter().filter(|one| !one.meta.is_deleting()).map(remove).collect()
+    situation.belongings.iter().flat_map(|one| one.remove("its virtual node goes")).collect()
 }
 
-/// The finalizer, then the node.
 fn remove(existing: &VirtualNode) -> Vec<Action> {
-    let meta = &existing.meta;
-    let key = Key::<Virtual>::cluster_scoped(existing.name());
-    let why = "it is not leased any more, and no pod is on it";
-    let mut actions = Vec::new();
-    if meta.finalizers.iter().any(|one| **one == *VNODE) {
-        let rest: Vec<&str> = meta.finalizers.iter().map(|one| &**one).filter(|one| *one != VNODE).collect();
-        let body = json!({"metadata": {"finalizers": rest}});
-        let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
-        let action = Action::new(kinds::NODE, &key, verb, why);
-        actions.push(action.if_uid(&*meta.uid).if_version(&*meta.resource_version));
-    }
-    if !meta.is_deleting() {
-        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-        actions.push(Action::new(kinds::NODE, &key, verb, why).if_uid(&*meta.uid));
-    }
-    actions
+    let node = Leftover { kind: kinds::NODE, meta: existing.meta.clone() };
+    node.remove("it is not leased any more, and no pod is on it")
 }
 
 /// When something about the node changes by the clock alone.
@@ -332,8 +303,4 @@ fn next_edge(situation: &Situation<'_>, lease: Option<&Lease>, tenure: &Tenure) 
 
 fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
-}
-
-fn telling(warning: bool, reason: EventReason, message: String) -> Telling {
-    Telling { warning, reason: reason.as_str(), message }
 }

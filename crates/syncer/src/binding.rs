@@ -3,6 +3,7 @@
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::look_again;
 use kubeocean_model::action::{Action, Dependents, Kind, Verb, kinds};
 use kubeocean_model::key::{Key, Side, Virtual};
 use kubeocean_model::leasing::{self, Tally};
@@ -11,7 +12,7 @@ use kubeocean_model::policies;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::Worker;
 
-use crate::syncer::{Syncer, after};
+use crate::syncer::Syncer;
 use crate::world::Duty;
 
 impl Syncer {
@@ -40,7 +41,7 @@ impl Syncer {
         if let Some(subject) = self.binding_subject() {
             self.tell(&subject, &decision.events);
         }
-        after(decision.again_at, now)
+        look_again(decision.again_at, now)
     }
 
     fn tally(&self) -> Tally {
@@ -54,11 +55,13 @@ impl Syncer {
     /// Whether anything of the binding is left. Asked only when it is on its way out; the last word is the server's, since a store may
     /// be far behind, and nobody looks after what is left once the finalizer is gone.
     async fn is_left(&self, is_deleting: bool) -> Result<bool, Verdict> {
+        if !is_deleting {
+            return Ok(true);
+        }
         let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
         let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
         let placeholders = self.world.pods.all().iter().any(|(_, pod)| placeholder(&pod.0));
-        if !is_deleting || placeholders || !self.world.vnodes.is_empty() || !self.world.virtual_csi.is_empty()
-        {
+        if placeholders || !self.world.vnodes.is_empty() || !self.world.virtual_csi.is_empty() {
             return Ok(true);
         }
         let by_uid = format!("{}={}", labels::BINDING_UID, self.subject.uid);
@@ -122,6 +125,6 @@ impl Syncer {
                 return outcome.verdict();
             }
         }
-        after(again_at, now)
+        look_again(again_at, now)
     }
 }

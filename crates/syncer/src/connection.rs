@@ -64,8 +64,7 @@ impl Connector {
                 stop.run_until_cancelled(tokio::time::sleep(TRY_AGAIN)).await;
                 continue;
             };
-            let followed = stop.run_until_cancelled(self.follow(&secret)).await;
-            let _: Option<()> = followed;
+            stop.run_until_cancelled(self.follow(&secret)).await;
         }
     }
 

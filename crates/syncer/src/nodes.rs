@@ -9,18 +9,19 @@ use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::{labels, reasons};
 use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::look_again;
 use kubeocean_model::action::{Action, Verb, kinds};
-use kubeocean_model::bind::Telling;
+use kubeocean_model::bind::{Leftover, Telling};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::lease::Explanation;
 use kubeocean_model::naming::VnodeName;
 use kubeocean_model::reclaim::VirtualPod;
-use kubeocean_model::vnode::{self, Belonging, Situation, VirtualNode, Worker};
+use kubeocean_model::vnode::{self, Situation, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
 use crate::standing::Standing;
-use crate::syncer::{AtMost as _, Syncer, after};
+use crate::syncer::Syncer;
 use crate::world::Duty;
 
 /// While a node waits for pods that only the server knows of.
@@ -125,8 +126,8 @@ impl Syncer {
             return verdict;
         }
         // What the store has not heard of yet comes in time, or is gone by then.
-        let limit = if unseen > 0 { Some(LOOK_FOR_PODS) } else { None };
-        after(decision.again_at, now).at_most(limit)
+        let again = look_again(decision.again_at, now);
+        if unseen > 0 { again.at_most(LOOK_FOR_PODS) } else { again }
     }
 
     /// The `CSINode` and the placeholder pod of a virtual node.
@@ -196,16 +197,16 @@ impl Syncer {
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten
     /// seconds.
-    async fn belongings(&self, vnode: &str, goes: bool) -> Result<Vec<Belonging>, Verdict> {
+    async fn belongings(&self, vnode: &str, goes: bool) -> Result<Vec<Leftover>, Verdict> {
         let mut all = Vec::new();
         if let Some(seen) = self.world.virtual_csi.get(&Key::cluster_scoped(vnode)) {
-            all.push(Belonging { kind: kinds::CSI_NODE, meta: seen.0.meta.clone() });
+            all.push(Leftover { kind: kinds::CSI_NODE, meta: seen.0.meta.clone() });
         }
         if goes {
             let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, vnode);
             match self.virt.get(&kinds::LEASE, &key).await {
                 Ok(Some(lease)) if lease.meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid) => {
-                    all.push(Belonging { kind: kinds::LEASE, meta: lease.meta });
+                    all.push(Leftover { kind: kinds::LEASE, meta: lease.meta });
                 }
                 Ok(_) => {}
                 Err(_) => return Err(Verdict::Failed("lease-not-read")),
@@ -250,7 +251,7 @@ impl Syncer {
             action.resource(),
             action.name
         );
-        let event = Telling { warning: true, reason: reasons::Event::WriteRefused.as_str(), message };
+        let event = Telling::event(true, reasons::Event::WriteRefused, message);
         self.tell(&subject, &[event]);
     }
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use kubeocean_cluster::events::Subject;
 use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::look_again;
 use kubeocean_model::action::{Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::reclaim::{self, Situation, Twin};
 use kubeocean_model::vnode::Worker;
 
-use crate::syncer::{AtMost as _, Syncer, after};
+use crate::syncer::Syncer;
 use crate::world::{Duty, TWIN_OF};
 
 /// A budget that does not allow it now may allow it soon: another pod has become ready.
@@ -46,20 +47,14 @@ impl Syncer {
             let outcome = self.reconciler.write(&duty, action).await;
             if !outcome.fulfils(action) {
                 if matches!(action.verb, Verb::Evict { .. }) {
-                    return after(decision.again_at, now).at_most(Some(ASK_AGAIN));
+                    return look_again(decision.again_at, now).at_most(ASK_AGAIN);
                 }
                 self.complain(action, &outcome);
                 return outcome.verdict();
             }
         }
-        let subject = Subject {
-            kind: kinds::POD,
-            namespace: pod.meta.namespace.to_string(),
-            name: pod.meta.name.to_string(),
-            uid: pod.meta.uid.to_string(),
-        };
-        self.tell(&subject, decision.event.as_slice());
-        after(decision.again_at, now)
+        self.tell(&Subject::of(kinds::POD, &pod.meta), decision.event.as_slice());
+        look_again(decision.again_at, now)
     }
 
     /// Whether a pod runs in the worker cluster.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::error::CallError;
@@ -135,14 +135,6 @@ impl Pulse {
     pub fn trouble(&self) -> Option<String> {
         let state = self.state.lock();
         state.refused.clone().or_else(|| state.trouble.clone())
-    }
-
-    /// Since when it has been silent, for people.
-    pub fn silent_since(&self) -> Option<Timestamp> {
-        let state = self.state.lock();
-        let silence =
-            SignedDuration::try_from(state.heard_at.elapsed()).ok().filter(|_| state.failures > 0)?;
-        self.clock.now().checked_sub(silence).ok()
     }
 
     fn lists(&self) -> Vec<u64> {

@@ -12,7 +12,6 @@ use kubeocean_cluster::introduction::{Introduction, WhoIsIt, virtual_cluster_uid
 use kubeocean_cluster::leader::{ElectionError, Leadership};
 use kubeocean_cluster::metrics::{Metrics, MetricsError};
 use kubeocean_cluster::process;
-use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::shutdown::{BoxError, Signals, Supervisor, SupervisorError};
 use kubeocean_cluster::telemetry::{Environment, Telemetry, TelemetryError};
 use kubeocean_model::action::kinds;
@@ -28,9 +27,6 @@ use crate::args::SyncerArgs;
 use crate::connection::{Connector, minor, nowhere};
 use crate::syncer::{Background, Parts, Ports, Syncer};
 use crate::world::Subject;
-
-/// Servers say something each minute, if only how far they are, and watches are renewed every two.
-const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// A binding that is not there yet is looked for so often.
 const LOOK_FOR_IT: Duration = Duration::from_secs(2);
@@ -137,7 +133,7 @@ pub async fn run_inline(
 /// Whether it does its work: the stores of V are complete, and the worker cluster answers or its loss is said.
 fn readiness(syncer: &Syncer) -> Result<(), String> {
     for (name, progress) in syncer.world.virtual_progress() {
-        watched(name, &progress)?;
+        progress.is_well().map_err(|why| format!("{name}: {why}"))?;
     }
     match syncer.pulse.worker() {
         Worker::Known | Worker::Lost { .. } => Ok(()),
@@ -145,20 +141,6 @@ fn readiness(syncer: &Syncer) -> Result<(), String> {
             let trouble = syncer.pulse.trouble();
             Err(trouble.unwrap_or_else(|| "the worker cluster is being listed".to_owned()))
         }
-    }
-}
-
-fn watched(name: &str, progress: &Progress) -> Result<(), String> {
-    match (progress.is_synced(), progress.trouble()) {
-        (true, None) => match progress.heard_at().map(|at| at.elapsed()) {
-            Some(silence) if silence > LONGEST_SILENCE => {
-                Err(format!("{name}: nothing was heard for {} s", silence.as_secs()))
-            }
-            _ => Ok(()),
-        },
-        (true, Some(error)) => Err(format!("{name}: cannot be watched: {error}")),
-        (false, None) => Err(format!("{name}: not listed yet")),
-        (false, Some(error)) => Err(format!("{name}: not listed yet: {error}")),
     }
 }
 
@@ -212,12 +194,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let zone = zone(&environment)?;
     let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
     let address = credentials.server();
-    let limits = |name: &str, qps: f32, burst: u32| {
-        let mut settings = Connection::new(name, SYNCER, &metrics);
-        settings.calls_at_a_time = usize::try_from(burst).unwrap_or(usize::MAX).max(1);
-        settings.calls_per_second = (qps > 0.0).then_some(qps);
-        settings
-    };
+    let limits = |name: &str, qps, burst| Connection::new(name, SYNCER, &metrics).limited(qps, burst);
     tracing::info!(server = address, binding = cluster_binding_name, namespace, "starting");
     let virt = Cluster::connect(credentials, limits("virtual", virtual_client_qps, virtual_client_burst))?;
     let phys = Cluster::over(nowhere(), limits("physical", physical_client_qps, physical_client_burst));

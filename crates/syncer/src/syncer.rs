@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
-use kubeocean_cluster::events::{self, Recorder, Reporter, Severity};
+use kubeocean_cluster::events::{self, Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::Metrics;
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
@@ -37,9 +36,6 @@ const AT_A_TIME: usize = 32;
 
 /// Many nodes change together; one word about all of them is enough.
 pub(crate) const WORDS_AFTER: Duration = Duration::from_secs(1);
-
-/// Timers go by the monotonic clock, plans by the wall. A look at least this often brings them together.
-const LOOK_AT_THE_CLOCK: Duration = Duration::from_secs(30);
 
 /// What a set of loops is made of.
 pub struct Parts {
@@ -241,45 +237,10 @@ impl Syncer {
 
     pub(crate) fn binding_subject(&self) -> Option<events::Subject> {
         let seen = self.binding_object()?;
-        Some(events::Subject {
-            kind: kinds::BINDING,
-            namespace: String::new(),
-            name: seen.0.meta.name.to_string(),
-            uid: seen.0.meta.uid.to_string(),
-        })
+        Some(events::Subject::of(kinds::BINDING, &seen.0.meta))
     }
 
     pub(crate) fn tell(&self, subject: &events::Subject, told: &[Telling]) {
-        for Telling { warning, reason, message } in told {
-            let severity = if *warning { Severity::Warning } else { Severity::Normal };
-            self.recorder.tell(subject, severity, *reason, message.as_str());
-        }
-    }
-}
-
-/// To be looked at again then.
-pub(crate) fn after(again_at: Option<Timestamp>, now: Timestamp) -> Verdict {
-    match again_at {
-        Some(at) => {
-            let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            Verdict::Again(wait.min(LOOK_AT_THE_CLOCK))
-        }
-        None => Verdict::Done,
-    }
-}
-
-/// Verdicts with a limit.
-pub(crate) trait AtMost {
-    /// To be looked at again after this time, or sooner.
-    fn at_most(self, longest: Option<Duration>) -> Self;
-}
-
-impl AtMost for Verdict {
-    fn at_most(self, longest: Option<Duration>) -> Self {
-        match (self, longest) {
-            (verdict, None) => verdict,
-            (Self::Again(wait), Some(longest)) => Self::Again(wait.min(longest)),
-            (_, Some(longest)) => Self::Again(longest),
-        }
+        self.recorder.tell_all(subject, told);
     }
 }

@@ -60,15 +60,11 @@ impl Shape for SeenPod {
 impl SeenPod {
     /// Whether it is one that this binding made.
     pub(crate) fn is_ours(&self, subject: &Subject) -> bool {
-        self.binding_uid.as_deref() == Some(&*subject.uid) && *self.namespace == *subject.mount_namespace
+        self.user(subject) == User::Ours
     }
 
     fn user(&self, subject: &Subject) -> User {
-        match &self.binding_uid {
-            _ if self.is_ours(subject) => User::Ours,
-            Some(uid) if **uid != *subject.uid => User::Binding(uid.to_string()),
-            _ => User::Namespace(self.namespace.to_string()),
-        }
+        User::stamped(&self.namespace, self.binding_uid.as_deref(), &subject.uid, &subject.mount_namespace)
     }
 }
 

@@ -148,7 +148,7 @@ fn leaving(situation: &Situation<'_>, actions: Vec<Action>, message: &str, worke
 
 fn unbound(situation: &Situation<'_>) -> Telling {
     let message = format!("{} is unbound; nothing of it is left in this cluster", situation.object.meta.name);
-    Telling { warning: false, reason: EventReason::Unbound.as_str(), message }
+    Telling::event(false, EventReason::Unbound, message)
 }
 
 fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> Telling {
@@ -172,5 +172,5 @@ fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> 
         "unbound by force. Left in the worker cluster: {what}; whoever has it finds them with kubectl -n \
          {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services -l {BINDING_UID}={uid}. The reason given: {reason}"
     );
-    Telling { warning: true, reason: EventReason::ForceUnbound.as_str(), message }
+    Telling::event(true, EventReason::ForceUnbound, message)
 }

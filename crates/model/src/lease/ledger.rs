@@ -24,9 +24,15 @@ pub enum User {
 impl User {
     /// Whose pod it is. Ours carry our stamp *and* live where we put them: a label alone is quickly written.
     pub fn of(namespace: &str, labels: &Labels, binding: &Binding) -> Self {
-        match labels.get(labels::BINDING_UID) {
-            Some(uid) if *uid == binding.uid && namespace == binding.mount_namespace => Self::Ours,
-            Some(uid) if *uid != binding.uid => Self::Binding(uid.clone()),
+        let stamp = labels.get(labels::BINDING_UID).map(String::as_str);
+        Self::stamped(namespace, stamp, &binding.uid, &binding.mount_namespace)
+    }
+
+    /// The same, for who has kept no more of a pod than its stamp. `uid` and `mount_namespace` are the binding's.
+    pub fn stamped(namespace: &str, stamp: Option<&str>, uid: &str, mount_namespace: &str) -> Self {
+        match stamp {
+            Some(stamp) if stamp == uid && namespace == mount_namespace => Self::Ours,
+            Some(stamp) if stamp != uid => Self::Binding(stamp.to_owned()),
             _ => Self::Namespace(namespace.to_owned()),
         }
     }

@@ -13,6 +13,7 @@ use super::existing::Expected;
 use super::wish::Wish;
 use super::{Situation, Taint, VirtualNode};
 use crate::action::{Action, Mark, PatchForm, Verb, kinds};
+use crate::condition::whole_seconds;
 use crate::key::{Key, Virtual};
 use crate::object::Pairs;
 use crate::quantity::Quantity;
@@ -386,8 +387,4 @@ fn endpoints(wish: &Wish) -> Value {
 
 fn last_written(existing: &VirtualNode) -> Option<Timestamp> {
     existing.meta.annotations.get(annotations::LAST_SYNC_TIME)?.parse().ok()
-}
-
-fn whole_seconds(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }

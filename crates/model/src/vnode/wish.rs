@@ -9,6 +9,7 @@ use kubeocean_api::keys::{PREFIX, annotations, conditions, labels, reasons};
 use serde_json::{Map, Value, json};
 
 use super::{PhysicalNode, Situation, Taint, Tenure};
+use crate::condition::whole_seconds;
 use crate::lease::{Cap, Lease, Policy};
 use crate::naming::{Port, label_value};
 use crate::resources::Resources;
@@ -76,10 +77,6 @@ impl Wish {
             "message": format!("the worker cluster has not answered since {}", whole_seconds(since)),
         })
     }
-}
-
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// Ours, and those of the P node that mean something elsewhere.

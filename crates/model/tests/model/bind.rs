@@ -390,14 +390,7 @@ fn cases() -> Vec<Case> {
 #[test]
 fn what_is_written_for_a_binding_is_what_people_have_read() {
     let text: String = cases().iter().map(|case| case.text() + "\n").collect();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(GOLDEN, &text).unwrap();
-    }
-    let golden = std::fs::read_to_string(GOLDEN).unwrap_or_default();
-    for (number, (is, should)) in text.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(is, should, "line {} of {GOLDEN}: UPDATE_GOLDEN=1 writes it anew", number + 1);
-    }
-    assert_eq!(text.lines().count(), golden.lines().count());
+    crate::is_golden(GOLDEN, &text);
 }
 
 /// What is written makes the next plan empty.

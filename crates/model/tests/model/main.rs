@@ -34,3 +34,15 @@ fn used_by_others(used: &Resources) -> Ledger {
     ledger.put("theirs", User::Namespace("theirs".to_owned()), used.clone());
     ledger
 }
+
+/// Holds a text to the file that people have read.
+fn is_golden(file: &str, text: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(file, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(file).unwrap_or_default();
+    for (number, (is, should)) in text.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(is, should, "line {} of {file}: UPDATE_GOLDEN=1 writes it anew", number + 1);
+    }
+    assert_eq!(text.lines().count(), golden.lines().count());
+}

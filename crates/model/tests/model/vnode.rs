@@ -330,14 +330,7 @@ fn the_life_of_a_virtual_node_is_what_people_have_read() {
     departure(&mut life);
     assert!(life.vnode.is_none());
     let text = life.text;
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(GOLDEN, &text).unwrap();
-    }
-    let golden = std::fs::read_to_string(GOLDEN).unwrap_or_default();
-    for (number, (is, should)) in text.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(is, should, "line {} of {GOLDEN}: UPDATE_GOLDEN=1 writes it anew", number + 1);
-    }
-    assert_eq!(text.lines().count(), golden.lines().count());
+    crate::is_golden(GOLDEN, &text);
 }
 
 /// Excluded node types are never leased, and labels that are too many are left out with a word.
