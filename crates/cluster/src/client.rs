@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::process_seed;
 use crate::credentials::{CredentialError, Credentials};
 use crate::error::{CallError, Status};
+use crate::guard::WhileLeading;
 use crate::leader::Leadership;
 use crate::limit::{Limiter, Permit};
 use crate::metrics::{ClusterLabels, Metrics, RequestDuration, RequestLabels};
@@ -150,7 +151,7 @@ pub(crate) struct Call {
     pub(crate) content_type: &'static str,
     pub(crate) accept: &'static str,
     pub(crate) lane: Lane,
-    /// Asked last of all, after every wait.
+    /// Asked last of all, after every wait: that for a turn, and that for a connection.
     pub(crate) leadership: Option<Leadership>,
     /// Set in the moment of sending.
     pub(crate) sent: Option<Arc<AtomicBool>>,
@@ -419,11 +420,18 @@ impl<S: OnSide> Cluster<S> {
         if call.body.is_some() {
             request = request.header(CONTENT_TYPE, call.content_type);
         }
+        let only = call.leadership.map(WhileLeading::new);
+        if let Some(only) = &only {
+            request = request.extension(only.clone());
+        }
         let request = request
             .body(Body::from(call.body.unwrap_or_default()))
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
         let upstream = self.inner.upstream.load_full();
-        upstream.client.send(request).await.map_err(|error| CallError::unreachable(&error))
+        upstream.client.send(request).await.map_err(|error| match only {
+            Some(only) if only.held_back() => CallError::NotLeading,
+            _ => CallError::unreachable(&error),
+        })
     }
 
     fn learn_from<T>(&self, permit: Option<&Permit>, result: &Result<T, CallError>) {

@@ -22,12 +22,17 @@ use thiserror::Error;
 use tower::util::option_layer;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
+use crate::guard::Guarded;
+
 /// Some hundred bytes and three certificates make ten thousand. A parser that is given a megabyte of nested YAML is busy
 /// for seconds.
 const LONGEST: usize = 256 << 10;
 
 /// Longer than between the questions of one look, shorter than between two looks.
 const CLOSED_AFTER: Duration = Duration::from_secs(2);
+
+/// As long as most servers and everything between keep one that is not used.
+const KEPT_FOR: Duration = Duration::from_secs(90);
 
 /// Where an API server is, and how to speak to it. Secrets in it are never printed.
 #[derive(Clone)]
@@ -94,7 +99,8 @@ pub enum CredentialError {
     Impersonates,
     /// A proxy.
     #[error(
-        "the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it"
+        "the kubeconfig names a proxy (clusters[].cluster.proxy-url): the components connect directly; remove it, or \
+         unset HTTPS_PROXY where it is not the kubeconfig's"
     )]
     Proxy,
     /// No verification of the server.
@@ -227,24 +233,28 @@ impl Credentials {
 
     /// A client for it, for [`Cluster::over`](crate::client::Cluster::over). Nothing is dialled yet.
     pub fn client(self) -> Result<kube::Client, CredentialError> {
-        let mut config = self.config;
-        // Repeating a write is the decision of the one who planned it.
-        config.default_retry = false;
-        kube::Client::try_from(config).map_err(|error| CredentialError::Setup(one_line(&error)))
+        self.client_with(KEPT_FOR)
     }
-}
 
-impl Credentials {
     /// As [`Credentials::client`], with connections that are closed soon after use: for who asks many servers, each seldom. An open
     /// connection costs a hundred kilobytes.
     pub fn brief_client(self) -> Result<kube::Client, CredentialError> {
+        self.client_with(CLOSED_AFTER)
+    }
+
+    /// Nothing in it repeats a call: repeating a write is the decision of the one who planned it.
+    fn client_with(self, idle: Duration) -> Result<kube::Client, CredentialError> {
         let config = self.config;
+        if config.proxy_url.is_some() {
+            return Err(CredentialError::Proxy);
+        }
         let setup = |error: &kube::Error| CredentialError::Setup(one_line(error));
         let connector = config.rustls_https_connector().map_err(|error| setup(&error))?;
         let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(CLOSED_AFTER)
+            .pool_idle_timeout(idle)
             .pool_timer(TokioTimer::new())
             .build(connector)
+            .map_request(Guarded::request)
             .map_err(BoxError::from);
         let auth = config.auth_layer().map_err(|error| setup(&error))?;
         let headers = config.extra_headers_layer().map_err(|error| setup(&error))?;
@@ -259,8 +269,6 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
-/// is not one to keep in a Secret.
 /// The kubeconfig in a Secret; `None` where it has none.
 pub fn kubeconfig_of(secret: &Object) -> Option<Vec<u8>> {
     let encoded = secret.text("data", &[KUBECONFIG_KEY])?;
@@ -281,6 +289,8 @@ fn read_files(path: &Path) -> Result<Kubeconfig, CredentialError> {
     })
 }
 
+/// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
+/// is not one to keep in a Secret.
 fn refuse_what_reaches_out(kubeconfig: &Kubeconfig) -> Result<(), CredentialError> {
     for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
         if user.exec.is_some() {

@@ -148,6 +148,12 @@ impl Leadership {
         self.leads.subscribe()
     }
 
+    /// Ends it at once.
+    #[cfg(test)]
+    pub(crate) fn end(&self) {
+        self.set(None);
+    }
+
     fn set(&self, lead: Option<Lead>) {
         *self.lead.lock() = lead;
         self.leads.send_if_modified(|leads| std::mem::replace(leads, lead.is_some()) != lead.is_some());

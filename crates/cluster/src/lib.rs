@@ -19,6 +19,7 @@ pub mod election;
 pub mod error;
 pub mod events;
 pub mod fence;
+mod guard;
 pub mod informer;
 pub mod introduction;
 pub mod leader;
