@@ -335,7 +335,9 @@ impl World {
                 }
             }
         }
-        if old.is_some() && new.is_some() {
+        // Of a name that was given to another one while nobody listened, only the uid tells.
+        let uid = |seen: &Arc<Entry<SeenBinding>>| seen.0.meta.uid.clone();
+        if old.map(uid) == new.map(uid) {
             return;
         }
         for (other, _) in self.bindings.all() {
@@ -344,7 +346,7 @@ impl World {
         for (policy, _) in self.policies.all() {
             queues.policies.add(policy);
         }
-        if let (Some(gone), None) = (old, new) {
+        if let Some(gone) = old {
             for child in self.children_of(&gone.0) {
                 queues.suspects.add(Suspect { kind: child.kind, key: child.object.key() });
             }

@@ -1,6 +1,6 @@
 //! What happened, in order: commits, faults and world events, for whoever reads a failed seed.
 //!
-//! Deliberately absent: judgement. Everything is noted, and the last of it is shown.
+//! Deliberately absent: judgement. Everything is noted, and the last of it is shown; all of it where one seed is replayed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,8 +9,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::simulation::is_replay;
+
 /// What fits on some screens; what led to a violation is rarely older.
 const LINES: usize = 150;
+
+/// More than a run has.
+const ALL_LINES: usize = 1_000_000;
 
 /// A log of the run. Clones are the same.
 #[derive(Clone)]
@@ -20,6 +25,7 @@ struct Lines {
     began: Instant,
     last: VecDeque<(Instant, Line)>,
     told: u64,
+    kept: usize,
 }
 
 type Line = Box<dyn Fn() -> String + Send>;
@@ -27,13 +33,14 @@ type Line = Box<dyn Fn() -> String + Send>;
 impl Story {
     /// An empty one that begins now.
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(Lines { began: Instant::now(), last: VecDeque::new(), told: 0 })))
+        let kept = if is_replay() { ALL_LINES } else { LINES };
+        Self(Arc::new(Mutex::new(Lines { began: Instant::now(), last: VecDeque::new(), told: 0, kept })))
     }
 
     /// Notes something. It is put into words only if someone reads it.
     pub fn tell(&self, line: impl Fn() -> String + Send + 'static) {
         let mut lines = self.0.lock();
-        if lines.last.len() == LINES {
+        if lines.last.len() == lines.kept {
             lines.last.pop_front();
         }
         lines.told += 1;

@@ -96,14 +96,15 @@ impl Kind {
 pub(crate) struct Kinds {
     by_name: BTreeMap<(String, String), Arc<Kind>>,
     by_id: BTreeMap<u32, Arc<Kind>>,
-    next: u32,
+    /// Also of kinds that are not served any more: what is stored of them is there again when they are.
+    ids: BTreeMap<(String, String), u32>,
 }
 
 impl Kinds {
     pub(crate) fn insert(&mut self, mut kind: Kind) -> Arc<Kind> {
         let name = (kind.group.clone(), kind.plural.clone());
-        kind.id = self.by_name.get(&name).map_or(self.next + 1, |known| known.id);
-        self.next = self.next.max(kind.id);
+        let next = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+        kind.id = *self.ids.entry(name.clone()).or_insert(next);
         let kind = Arc::new(kind);
         self.by_name.insert(name, kind.clone());
         self.by_id.insert(kind.id, kind.clone());

@@ -265,7 +265,15 @@ pub(crate) fn deleted(state: &mut State, call: &Call<'_>, object: &Shared) {
     if call.kind.is("CustomResourceDefinition") {
         let spec = &object.value["spec"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        state.kinds.remove(&text(&spec["group"]), &text(&spec["names"]["plural"]));
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        // What there is of a kind goes with its definition.
+        let id = state.kinds.get(&group, &plural).map(|kind| kind.id);
+        let all: Vec<_> =
+            id.into_iter().flat_map(|id| state.store.live(id, None)).map(|(key, _)| key.clone()).collect();
+        for key in all {
+            state.commit(key, None, &crate::controllers::ACTOR.into());
+        }
+        state.kinds.remove(&group, &plural);
     }
 }
 

@@ -21,6 +21,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tower::Layer as _;
 
+pub(crate) use seeds::is_replay;
 pub use seeds::{Failure, Report, Seeds, Test, explore, hunt, on_all_cores, seeds};
 pub use trouble::{Mischief, Trouble};
 

@@ -39,6 +39,11 @@ pub fn seeds(default_count: u64) -> Seeds {
     }
 }
 
+/// Whether the environment asks for one seed: someone wants to know all about it.
+pub(crate) fn is_replay() -> bool {
+    std::env::var_os(ONE).is_some()
+}
+
 impl Seeds {
     /// The first so many, whatever the environment says: for tests that must find something.
     pub fn first(count: u64) -> Self {

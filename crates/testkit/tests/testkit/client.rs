@@ -7,6 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kubeocean_api::ClusterBinding;
+use kubeocean_model::action::kinds;
 use kubeocean_testkit::{ApiServer, Options, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -147,6 +148,40 @@ async fn a_restored_backup_forgets_and_breaks_watches() {
         .map(|one| one["metadata"]["name"].clone())
         .collect();
     assert_eq!(names, ["kept"]);
+}
+
+/// A binding, as far as its definition asks for it.
+fn bind(server: &ApiServer, name: &str) -> u16 {
+    let path = kinds::BINDING.collection_path(None);
+    let body = json!({
+        "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": name},
+        "spec": {"clusterID": name, "mountNamespace": "m", "secretRef": {"name": "s", "namespace": "n"}},
+    });
+    server.call("hand", "POST", &path, None, Some(body)).0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_backup_keeps_what_there_was_of_defined_kinds_and_a_deleted_definition_does_not() {
+    let server = server();
+    assert_eq!(bind(&server, "kept"), 201);
+    let backup = server.revision();
+    assert_eq!(bind(&server, "lost"), 201);
+    server.restore(backup);
+    let names = || -> Vec<_> {
+        let all = server.list("clusterbindings", None);
+        all.iter().map(|one| one["metadata"]["name"].clone()).collect()
+    };
+    assert_eq!(names(), ["kept"]);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let name = format!("{}.{}", kinds::BINDING.plural, kinds::BINDING.group);
+    let place = format!("{definitions}/{name}");
+    let (_, mut definition) = server.call("hand", "GET", &place, None, None);
+    assert_eq!(server.call("hand", "DELETE", &place, None, None).0, 200);
+    for field in ["resourceVersion", "uid", "creationTimestamp"] {
+        definition["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    assert_eq!(server.call("hand", "POST", definitions, None, Some(definition)).0, 201);
+    assert_eq!(names(), Vec::<Value>::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,8 @@ fn wrote_in_turn(place: &Place, wanted: &[&str]) {
         .filter_map(|event| {
             let user = text(&event["user"]["username"]);
             let manager = user.strip_prefix("system:serviceaccount:kube-system:manager-")?;
-            let what = format!("{} {} {}", event["verb"], event["requestURI"], event["responseStatus"]["code"]);
+            let what =
+                format!("{} {} {}", event["verb"], event["requestURI"], event["responseStatus"]["code"]);
             Some((text(&event["requestReceivedTimestamp"]), manager.to_owned(), what))
         })
         .collect();
