@@ -405,7 +405,8 @@ impl<S: OnSide> Cluster<S> {
         self.inner.seed
     }
 
-    pub(crate) fn metrics(&self) -> &Metrics {
+    /// Where it is counted.
+    pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
     }
 

@@ -257,7 +257,8 @@ fn remove(pod: &VirtualPod, now: Timestamp) -> Option<Action> {
 
 /// Ends what no kubelet ends: it is terminal before it goes, since Jobs count what ended.
 fn finish(pod: &VirtualPod, is_lost: bool) -> Vec<Action> {
-    if pod.meta.deletion_grace_period_seconds == Some(0) {
+    // One that waits for nobody, and is there all the same, came back with a restored etcd.
+    if pod.meta.deletion_grace_period_seconds == Some(0) && !pod.meta.finalizers.is_empty() {
         return Vec::new();
     }
     let mut actions = if pod.is_placeholder() { Vec::new() } else { fail(pod, is_lost) };

@@ -16,6 +16,7 @@ mod binding;
 mod connection;
 mod endpoints;
 mod nodes;
+mod observe;
 mod pods;
 mod policies;
 pub mod pulse;

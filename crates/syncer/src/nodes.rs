@@ -91,31 +91,14 @@ impl Syncer {
             now,
         };
         let decision = vnode::plan(&situation);
-        let mut uid = existing.map(|existing| existing.meta.uid.to_string());
-        let mut version = None;
-        for action in &decision.actions {
-            let outcome = self.reconciler.write(&duty, action).await;
-            match &outcome {
-                Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
-                    // Another cluster's node has that name; ours gets the other one.
-                    self.taken.lock().insert(action.name.clone());
-                    self.ports.release(&action.name);
-                    return Verdict::Failed("name-taken");
-                }
-                Outcome::Done(written) if action.kind == kinds::NODE => {
-                    uid = written.uid.clone().or(uid);
-                    version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
-                }
-                _ => {}
-            }
-            if !outcome.fulfils(action) {
-                self.complain(action, &outcome);
-                return outcome.verdict();
-            }
-        }
-        if let (Some(tenure), Some(uid)) = (decision.tenure, &uid) {
-            self.world.note_tenure(vnode, uid, tenure, version);
-        }
+        let uid = match self.write_node(&duty, vnode, existing, &decision).await {
+            Ok(uid) => uid,
+            Err(verdict) => return verdict,
+        };
+        let written_at = self.reconciler.clock.now();
+        self.timekeeping.looked(name, decision.again_at, written_at);
+        let since = existing.and_then(|existing| existing.tenure.demanded_since());
+        self.timekeeping.reclaims(name, since, holds + unseen, written_at);
         self.tell_node(vnode, uid.as_deref(), &decision.events);
         if existing.is_none() && seen.is_none() {
             self.ports.release(vnode);
@@ -128,6 +111,42 @@ impl Syncer {
         // What the store has not heard of yet comes in time, or is gone by then.
         let again = look_again(decision.again_at, now);
         if unseen > 0 { again.at_most(LOOK_FOR_PODS) } else { again }
+    }
+
+    /// Writes what was decided, and remembers the node's tenure. Gives the node's uid, if there is one.
+    async fn write_node(
+        &self,
+        duty: &Duty,
+        vnode: &str,
+        existing: Option<&VirtualNode>,
+        decision: &vnode::Decision,
+    ) -> Result<Option<String>, Verdict> {
+        let mut uid = existing.map(|existing| existing.meta.uid.to_string());
+        let mut version = None;
+        for action in &decision.actions {
+            let outcome = self.reconciler.write(duty, action).await;
+            match &outcome {
+                Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
+                    // Another cluster's node has that name; ours gets the other one.
+                    self.taken.lock().insert(action.name.clone());
+                    self.ports.release(&action.name);
+                    return Err(Verdict::Failed("name-taken"));
+                }
+                Outcome::Done(written) if action.kind == kinds::NODE => {
+                    uid = written.uid.clone().or(uid);
+                    version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
+                }
+                _ => {}
+            }
+            if !outcome.fulfils(action) {
+                self.complain(action, &outcome);
+                return Err(outcome.verdict());
+            }
+        }
+        if let (Some(tenure), Some(uid)) = (&decision.tenure, &uid) {
+            self.world.note_tenure(vnode, uid, tenure.clone(), version);
+        }
+        Ok(uid)
     }
 
     /// The `CSINode` and the placeholder pod of a virtual node.

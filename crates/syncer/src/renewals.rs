@@ -5,6 +5,7 @@
 //! standby takes over fifteen seconds after its leader's last word, the last renewal was ten seconds before that, and ten more
 //! are left for a thousand nodes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +18,12 @@ use kubeocean_cluster::queue::{Queue, Verdict};
 use kubeocean_model::action::{Action, Mark, PatchForm, Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::vnode::VirtualNode;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::observe::Timekeeping;
 use crate::pulse::Pulse;
 use crate::world::{Subject, World};
 
@@ -28,6 +32,9 @@ const LASTS: u32 = 40;
 
 /// Renewals at a time. Each takes some milliseconds; eight of them are a thousand a second.
 const AT_A_TIME: usize = 8;
+
+/// Who is asked for again so soon need not be renewed again.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Between two renewals at the start of a term.
 const SPREAD: Duration = Duration::from_millis(10);
@@ -43,12 +50,17 @@ pub(crate) struct Renewals {
     pub(crate) clock: Clock,
     pub(crate) every: Duration,
     pub(crate) holder: Arc<str>,
+    pub(crate) timekeeping: Timekeeping,
+    /// When each was last renewed, in this term.
+    pub(crate) last: Arc<Mutex<BTreeMap<String, Instant>>>,
 }
 
 impl Renewals {
     /// Renews for as long as this process leads.
     pub(crate) async fn run_until(&self, stop: CancellationToken) {
         self.world.vnodes.progress().synced().await;
+        // What another leader did meanwhile is not known.
+        self.last.lock().clear();
         self.renew_all();
         let look = |vnode: String| async move { self.renew(&vnode).await };
         self.queue.run_until(stop, AT_A_TIME, look).await;
@@ -64,9 +76,13 @@ impl Renewals {
     }
 
     async fn renew(&self, vnode: &str) -> Verdict {
-        let Some(seen) = self.world.vnodes.get(&Key::cluster_scoped(vnode)) else { return Verdict::Done };
+        let Some(seen) = self.world.vnodes.get(&Key::cluster_scoped(vnode)) else {
+            self.last.lock().remove(vnode);
+            return Verdict::Done;
+        };
         let again = Verdict::Again(self.interval(vnode));
-        if !self.pulse.is_alive() {
+        let last = self.last.lock().get(vnode).map(Instant::elapsed);
+        if !self.pulse.is_alive() || last.is_some_and(|last| last < FRESH) {
             return again;
         }
         let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, vnode);
@@ -80,7 +96,13 @@ impl Renewals {
             outcome => outcome,
         };
         match outcome {
-            outcome if outcome.is_done() => again,
+            outcome if outcome.is_done() => {
+                self.last.lock().insert(vnode.to_owned(), Instant::now());
+                if let Some(after) = last {
+                    self.timekeeping.renewed(after);
+                }
+                again
+            }
             Outcome::NotLeading => again,
             // Later is too late.
             _ => Verdict::Again(Duration::from_secs(2)),

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::SyncerArgs;
 use crate::connection::{Connector, minor, nowhere};
-use crate::syncer::{Background, Parts, Ports, Syncer};
+use crate::syncer::{Background, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
 
 /// A binding that is not there yet is looked for so often.
@@ -101,22 +101,23 @@ pub async fn run_inline(
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
     let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
-    let metrics = Metrics::new("syncer");
+    let subject = subject(&parsed, &namespace, &virtual_cluster);
+    let metrics = virt.metrics().clone();
     let (syncer, background) = Syncer::new(Parts {
-        subject: subject(&parsed, &namespace, &virtual_cluster),
+        subject: subject.clone(),
         settings: settings(&phys, Duration::from_secs(600), Vec::new()).await,
         virt,
         phys,
         leadership,
         clock: Clock::system(),
-        metrics,
+        metrics: metrics.clone(),
         zone,
         renew_every: Duration::from_secs(10),
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
         seed: None,
-    });
+    })?;
     let report = async {
         loop {
             tell(readiness(&syncer));
@@ -127,6 +128,7 @@ pub async fn run_inline(
         () = Box::pin(syncer.run_until(background, stop.clone())) => {}
         () = report => {}
     }
+    forget_queues(&metrics, &subject);
     Ok(())
 }
 
@@ -229,7 +231,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         ports: Ports::default(),
         proxier_here: None,
         seed: None,
-    });
+    })?;
     let settings = Arc::clone(&syncer.settings);
     let connector = Connector { virt, phys, world: syncer.world.clone(), subject, metrics, settings };
     introduction.over();

@@ -9,7 +9,7 @@ use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{self, Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
-use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_cluster::store::Entry;
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::endpoints::Ports;
 use crate::endpoints::Proxiers;
+use crate::observe::{self, Timekeeping};
 use crate::policies::Policies;
 use crate::pulse::Pulse;
 use crate::renewals::Renewals;
@@ -67,6 +68,18 @@ pub struct Parts {
     pub seed: Option<u64>,
 }
 
+/// Several syncers may run in one process.
+fn queue_name(queue: &str, subject: &Subject) -> String {
+    format!("{}/{queue}", subject.binding)
+}
+
+/// Ends what is shown of the queues of a syncer that ended.
+pub(crate) fn forget_queues(metrics: &Metrics, subject: &Subject) {
+    for queue in ["duties", "leases"] {
+        metrics.cluster().forget_queue(&queue_name(queue, subject));
+    }
+}
+
 /// The loops of a syncer. Clones are the same.
 #[derive(Clone)]
 pub struct Syncer {
@@ -84,9 +97,12 @@ pub struct Syncer {
     /// Names that others have.
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
+    pub(crate) timekeeping: Timekeeping,
     renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,
+    /// Ends with the last clone.
+    _shown: Arc<Vec<Observation>>,
 }
 
 /// What runs whether this process leads or not.
@@ -99,7 +115,7 @@ pub struct Background {
 
 impl Syncer {
     /// Everything, not running yet.
-    pub fn new(parts: Parts) -> (Self, Background) {
+    pub fn new(parts: Parts) -> Result<(Self, Background), MetricsError> {
         let Parts {
             subject,
             virt,
@@ -116,8 +132,8 @@ impl Syncer {
             seed,
         } = parts;
         let retry = Retry { seed: seed.unwrap_or(Retry::default().seed), ..Retry::default() };
-        let queue = Queue::new("duties", retry, &metrics);
-        let leases = Queue::new("leases", retry, &metrics);
+        let queue = Queue::new(queue_name("duties", &subject), retry, &metrics);
+        let leases = Queue::new(queue_name("leases", &subject), retry, &metrics);
         let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
         let policies = Policies::new(&world, zone);
         let (told, of, renewed) = (queue.clone(), world.clone(), leases.clone());
@@ -132,7 +148,11 @@ impl Syncer {
         let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, Arc::new(changed));
         let applier = Applier::new(SYNCER).virtually(&virt).physically(&phys).while_leading(&leadership);
         let (recorder, reporter) = Recorder::new(SYNCER, applier.clone(), &clock, &metrics);
+        let timekeeping = Timekeeping::new(&metrics, &subject.binding)?;
+        let shown = observe::nodes(&metrics, &subject.binding, &world, &pulse)?;
         let renewals = Renewals {
+            timekeeping: timekeeping.clone(),
+            last: Arc::default(),
             queue: leases,
             applier: applier.clone(),
             world: world.clone(),
@@ -165,11 +185,13 @@ impl Syncer {
             ports,
             taken: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
+            timekeeping,
             renewals,
             recorder,
             leadership,
+            _shown: Arc::new(shown),
         };
-        (syncer, Background { watching, reporter })
+        Ok((syncer, Background { watching, reporter }))
     }
 
     /// Everything in one future, for who supervises nothing: until told to stop.

@@ -75,14 +75,18 @@ impl<L: EncodeLabelSet, M: EncodeMetric + TypedMetric> EncodeMetric for Series<L
 /// Nothing to say at the moment is `None`: the series is left out of that scrape.
 type Read = Arc<dyn Fn() -> Option<f64> + Send + Sync>;
 
+/// Series that come and go between scrapes.
+type ReadAll<L> = Arc<dyn Fn() -> Vec<(L, f64)> + Send + Sync>;
+
 struct Readers<L> {
     next: u64,
     by_labels: BTreeMap<L, (u64, Read)>,
+    all: BTreeMap<u64, ReadAll<L>>,
 }
 
 impl<L> Default for Readers<L> {
     fn default() -> Self {
-        Self { next: 0, by_labels: BTreeMap::new() }
+        Self { next: 0, by_labels: BTreeMap::new(), all: BTreeMap::new() }
     }
 }
 
@@ -104,6 +108,22 @@ impl<L: Ord + Clone + Send + Sync + 'static> Observed<L> {
             let mut readers = readers.lock();
             if readers.by_labels.get(&labels).is_some_and(|(found, _)| *found == id) {
                 readers.by_labels.remove(&labels);
+            }
+        })))
+    }
+
+    /// As [`Observed::observe`], for who knows only at a scrape which series there are: of nodes, for example. They cost nothing
+    /// between two scrapes. No two may have the same labels.
+    #[must_use = "the series end when their observation is dropped"]
+    pub fn observe_all(&self, read: impl Fn() -> Vec<(L, f64)> + Send + Sync + 'static) -> Observation {
+        let mut readers = self.0.lock();
+        let id = readers.next;
+        readers.next += 1;
+        readers.all.insert(id, Arc::new(read));
+        let readers: Weak<_> = Arc::downgrade(&self.0);
+        Observation(Some(Box::new(move || {
+            if let Some(readers) = readers.upgrade() {
+                readers.lock().all.remove(&id);
             }
         })))
     }
@@ -130,10 +150,14 @@ impl<L: fmt::Debug> fmt::Debug for Observed<L> {
 impl<L: EncodeLabelSet + Ord + Clone> EncodeMetric for Observed<L> {
     fn encode(&self, mut encoder: MetricEncoder) -> Result<(), fmt::Error> {
         // Readers take locks of their own: none of ours is held while they run.
-        let readers: Vec<(L, Read)> = {
+        let (readers, all): (Vec<(L, Read)>, Vec<ReadAll<L>>) = {
             let readers = self.0.lock();
-            readers.by_labels.iter().map(|(labels, (_, read))| (labels.clone(), read.clone())).collect()
+            let one = readers.by_labels.iter().map(|(labels, (_, read))| (labels.clone(), read.clone()));
+            (one.collect(), readers.all.values().cloned().collect())
         };
+        for (labels, value) in all.iter().flat_map(|read| read()) {
+            encoder.encode_family(&labels)?.encode_gauge(&value)?;
+        }
         for (labels, read) in readers {
             if let Some(value) = read() {
                 encoder.encode_family(&labels)?.encode_gauge(&value)?;
@@ -147,7 +171,8 @@ impl<L: EncodeLabelSet + Ord + Clone> EncodeMetric for Observed<L> {
     }
 
     fn is_empty(&self) -> bool {
-        self.0.lock().by_labels.is_empty()
+        let readers = self.0.lock();
+        readers.by_labels.is_empty() && readers.all.is_empty()
     }
 }
 

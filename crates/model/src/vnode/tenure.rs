@@ -192,6 +192,12 @@ impl Tenure {
         self.worker.iter().chain(&self.computing)
     }
 
+    /// Since when pods have been asked to go.
+    pub fn demanded_since(&self) -> Option<Timestamp> {
+        let closed = self.terms().filter(|terms| terms.force_reclaim).filter_map(|terms| terms.closed_at);
+        closed.chain(self.leaving.iter().map(|leaving| leaving.since)).min()
+    }
+
     /// What is asked of the pods on the node.
     pub fn demands(&self) -> impl Iterator<Item = Demand> {
         let by_terms = |terms: &Option<Terms>, spares_the_tolerant| {

@@ -81,6 +81,8 @@ pub(crate) struct Scene {
     pub(crate) renew_every: Duration,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
+    /// What all lives together show to Prometheus.
+    pub(crate) metrics: Metrics,
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -145,6 +147,7 @@ impl Scene {
             connected: Arc::default(),
             heard: Arc::new(Mutex::new(Heard::now())),
             jumped: Arc::default(),
+            metrics: Metrics::new("syncer"),
             renew_every: Duration::from_secs(10),
         };
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
@@ -287,7 +290,7 @@ impl Scene {
                 None => tokio::time::sleep(Duration::from_secs(1)).await,
             }
         };
-        let metrics = Metrics::new("syncer");
+        let metrics = self.metrics.clone();
         let settings =
             |name: &str| Connection { seed: self.world.seed, ..Connection::new(name, SYNCER, &metrics) };
         let virt = Cluster::over(self.virt.client(&self.traffic, life), settings("virtual"));
@@ -324,7 +327,7 @@ impl Scene {
             proxier_here: Some(Some("10.9.9.9".into())),
             seed: Some(self.world.seed),
         };
-        let (syncer, background) = Syncer::new(parts);
+        let (syncer, background) = Syncer::new(parts).unwrap();
         let replaced = async {
             // Another binding of that name is another's job.
             while self.uid().is_none_or(|(now, _)| now == uid) {

@@ -71,6 +71,16 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             let fake = scene.server().list("pods", Some(FAKE_NAMESPACE));
             assert_eq!(fake[0]["spec"]["containers"][0]["ports"][0]["hostPort"], 8080);
             scene.comes_to_rest().await;
+            let node = r#"{clusterbinding="w1",node="vnode-c1-n1",resource="cpu"}"#;
+            let all = r#"{clusterbinding="w1",resource="cpu"}"#;
+            shows(scene, r#"vnode_total{clusterbinding="w1"} 3.0"#);
+            shows(scene, r#"worker_reachable{clusterbinding="w1"} 1.0"#);
+            shows(scene, &format!("vnode_origin_resource{node} 7.5"));
+            shows(scene, &format!("vnode_available_resource{node} 2.5"));
+            shows(scene, &format!("vnode_physical_usage{node} 2.5"));
+            shows(scene, &format!("cluster_origin_resource{all} 22.5"));
+            shows(scene, &format!("cluster_available_resource{all} 10.0"));
+            shows(scene, &format!("cluster_physical_usage{all} 2.5"));
             scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
             wait(scene, "gone", 60, || scene.at_rest()).await;
             assert!(scene.vnodes().is_empty());
@@ -81,6 +91,22 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
         },
         true,
     );
+}
+
+/// Asserts that Prometheus is shown this line.
+fn shows(scene: &Scene, line: &str) {
+    let line = format!("kubeocean_syncer_{line}");
+    let all = scene.metrics.encode();
+    assert!(all.lines().any(|shown| shown == line), "{line} is not in\n{all}");
+}
+
+/// The value of a series, by its name and a part of its labels.
+fn counted(scene: &Scene, name: &str, label: &str) -> f64 {
+    let name = format!("kubeocean_syncer_{name}{{");
+    let all = scene.metrics.encode();
+    let line = all.lines().find(|line| line.starts_with(&name) && line.contains(label));
+    let value = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
+    value.unwrap_or_else(|| panic!("{name} with {label} is not in\n{all}"))
 }
 
 #[test]
@@ -134,6 +160,12 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             assert!(scene.get_pod("plain").is_none() && scene.get_pod("tolerant").is_none());
             let policy = scene.phys.server.get("resourceleasingpolicies", "", "nights").unwrap();
             assert_eq!(text(&policy, "/status/phase"), "Inactive");
+            shows(scene, r#"reclaim_duration_seconds_bucket{le="120.0",clusterbinding="w1"} 1"#);
+            let late = counted(scene, "window_edge_error_seconds_bucket", r#"le="1.0""#);
+            let edges = counted(scene, "window_edge_error_seconds_count", "");
+            assert!(late == edges && edges >= 3.0, "{late} of {edges}");
+            let renewals = counted(scene, "lease_renewal_interval_seconds_bucket", r#"le="12.0""#);
+            assert!(renewals > 90.0, "three nodes, every ten seconds, for seven minutes: {renewals}");
         },
         true,
     );
