@@ -117,8 +117,8 @@ fn wrote_in_turn(place: &Place, wanted: &[&str]) {
     writes.sort();
     let mut turns = writes.clone();
     turns.dedup_by(|(_, next, _), (_, before, _)| next == before);
-    let writers: Vec<&str> = turns.iter().map(|(_, writer, _)| writer.as_str()).collect();
-    assert_eq!(writers, wanted, "{turns:#?}");
+    let in_turn: Vec<&str> = turns.iter().map(|(_, writer, _)| writer.as_str()).collect();
+    assert_eq!(in_turn, wanted, "{turns:#?}");
 }
 
 fn status(manager: &Manager) -> f64 {

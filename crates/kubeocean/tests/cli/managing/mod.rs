@@ -4,9 +4,12 @@
 
 mod faults;
 mod leading;
+mod leasing;
 mod many;
 mod nodes;
 mod place;
 mod quiet;
+mod real_node;
 mod rights;
 mod rotating;
+mod vnodes;

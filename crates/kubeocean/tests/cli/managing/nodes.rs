@@ -3,72 +3,24 @@
 use std::time::{Duration, Instant};
 
 use kubeocean_api::keys::names::WORKER_NAMESPACE;
-use kubeocean_api::keys::taints::{NODE_NOT_READY_KEY, VNODE_KEY};
+use kubeocean_api::keys::taints::VNODE_KEY;
 use kubeocean_api::keys::{labels, reasons};
-use kubeocean_api::{GROUP, VERSION};
 use kubeocean_sandbox::{COMPUTING, Spec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::place::{Place, apply, get, request, text};
+use super::vnodes::{all_are, policies, policy, ready, syncer, taints, usable, vnodes};
 use crate::access::{kubectl, until};
-use crate::manager::Manager;
+
+/// The binding, and how many nodes it has.
+const W1: (&str, usize) = ("w1", 3);
 
 const MERGE: &str = "application/merge-patch+json";
 
 /// Shorter than anything that may be said of a worker cluster, and longer.
 const BLIP: Duration = Duration::from_secs(20);
 const OUTAGE: Duration = Duration::from_secs(60);
-
-fn policy(limits: &Value) -> Value {
-    json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourceLeasingPolicy", "metadata": {"name": "all"},
-        "spec": {"cluster": "w1", "resourceLimits": limits},
-    })
-}
-
-fn policies() -> String {
-    format!("/apis/{GROUP}/{VERSION}/resourceleasingpolicies")
-}
-
-fn syncer(place: &Place, name: &str) -> Manager {
-    let flags = ["--cluster-binding-name=w1", "--leader-elect", "--log-level=info,audit=debug"];
-    Manager::start_as("syncer", place.sandbox.directory(), &place.kubeconfig, name, &flags)
-}
-
-async fn vnodes(place: &Place) -> Result<Vec<Value>, String> {
-    let path = format!("/api/v1/nodes?labelSelector={}%3Dw1", labels::CLUSTER_BINDING);
-    let list = get(&place.virt, &path).await?;
-    Ok(list["items"].as_array().cloned().unwrap_or_default())
-}
-
-fn ready(node: &Value) -> Value {
-    let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    all.into_iter().find(|one| one["type"] == "Ready").unwrap_or_default()
-}
-
-fn taints(node: &Value) -> Vec<String> {
-    let all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    all.iter().map(|taint| text(&taint["key"])).collect()
-}
-
-/// Waits until there are so many, and each of them is so.
-async fn all_are(place: &Place, count: usize, what: &str, is_so: impl Fn(&Value) -> bool) -> Vec<Value> {
-    until(what, async || {
-        let nodes = vnodes(place).await?;
-        let bad = nodes.iter().find(|node| !is_so(node));
-        match bad {
-            Some(node) => Err(format!("{:#} {:#}", node["spec"], node["status"])),
-            None if nodes.len() != count => Err(format!("{} nodes", nodes.len())),
-            None => Ok(nodes),
-        }
-    })
-    .await
-}
-
-fn usable(node: &Value) -> bool {
-    ready(node)["status"] == "True" && !taints(node).iter().any(|key| key == NODE_NOT_READY_KEY)
-}
 
 fn deployment(replicas: usize) -> Value {
     let labels = json!({"app": "web"});
@@ -93,15 +45,15 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     place.secret("s1", &worker.kubeconfig()).await;
     place.bind("w1", "s1", WORKER_NAMESPACE).await;
     place.binding("w1", "bound", |binding| !text(&binding["status"]["workerUID"]).is_empty()).await;
-    let (one, other) = (syncer(&place, "one"), syncer(&place, "other"));
+    let (one, other) = (syncer(&place, "w1", "one"), syncer(&place, "w1", "other"));
     place
         .binding("w1", "without a policy", |binding| {
             super::place::condition(binding, "Leasing")["reason"] == reasons::Binding::NoPolicy.as_str()
         })
         .await;
 
-    apply(&place.virt, &policies(), &policy(&json!([]))).await;
-    all_are(&place, 3, "three virtual nodes are usable", usable).await;
+    apply(&place.virt, &policies(), &policy("w1", &json!({}))).await;
+    all_are(&place, W1, "three virtual nodes are usable", usable).await;
 
     what_people_do_stays(&place).await;
     the_scheduler_believes_them(&place).await;
@@ -115,16 +67,16 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
         .await;
     // V takes a node for lost fifty seconds after its last renewal: none is.
     while leader_dies.elapsed() < OUTAGE {
-        for node in vnodes(&place).await.unwrap() {
+        for node in vnodes(&place, "w1").await.unwrap() {
             assert_eq!(ready(&node)["status"], "True", "{node:#}");
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 
-    request(&place.virt, "DELETE", &format!("{}/all", policies()), "application/json", &Value::Null)
+    request(&place.virt, "DELETE", &format!("{}/w1", policies()), "application/json", &Value::Null)
         .await
         .unwrap();
-    all_are(&place, 0, "without a policy they go", |_| true).await;
+    all_are(&place, ("w1", 0), "without a policy they go", |_| true).await;
     let left: Vec<_> =
         place.ours().await.unwrap().into_iter().filter(|one| one.component.is_empty()).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -139,15 +91,15 @@ async fn what_people_do_stays(place: &Place) {
     request(&place.virt, "PATCH", node, MERGE, &own).await.unwrap();
     let computing = place.worker(COMPUTING);
     kubectl(computing, "taint nodes vnode-w1-sim-1 mine=yes:NoSchedule", "");
-    let limit = json!([{"resource": "cpu", "quantity": "1"}]);
-    apply(&place.virt, &policies(), &policy(&limit)).await;
+    let limit = json!({"resourceLimits": [{"resource": "cpu", "quantity": "1"}]});
+    apply(&place.virt, &policies(), &policy("w1", &limit)).await;
     let nodes =
-        all_are(place, 3, "each offers one core", |node| node["status"]["allocatable"]["cpu"] == "1").await;
+        all_are(place, W1, "each offers one core", |node| node["status"]["allocatable"]["cpu"] == "1").await;
     let first = nodes.iter().find(|node| node["metadata"]["name"] == "vnode-w1-sim-1").unwrap();
     assert_eq!(first["metadata"]["labels"]["mine"], "yes");
     assert_eq!(first["spec"]["unschedulable"], true);
     assert!(taints(first).contains(&"mine".to_owned()), "{first:#}");
-    let said = get(&place.virt, &format!("{}/all", policies())).await.unwrap();
+    let said = get(&place.virt, &format!("{}/w1", policies())).await.unwrap();
     assert_eq!(said["status"]["bindings"][0]["nodes"], 3, "{said:#}");
 }
 
@@ -179,28 +131,28 @@ async fn the_scheduler_believes_them(place: &Place) {
 async fn worker_stops(place: &Place) -> Duration {
     let server = place.worker("worker-1").program("kube-apiserver");
     let said = async || -> Vec<Value> {
-        vnodes(place).await.unwrap().iter().map(|node| json!([ready(node), taints(node)])).collect()
+        vnodes(place, "w1").await.unwrap().iter().map(|node| json!([ready(node), taints(node)])).collect()
     };
     let before = said().await;
     server.stop().await.unwrap();
     tokio::time::sleep(BLIP).await;
     assert_eq!(said().await, before);
     server.start().await.unwrap();
-    all_are(place, 3, "nothing has happened", usable).await;
+    all_are(place, W1, "nothing has happened", usable).await;
     // Until the stores follow again.
     tokio::time::sleep(BLIP).await;
     assert_eq!(said().await, before);
     server.stop().await.unwrap();
     tokio::time::sleep(OUTAGE).await;
     let lost = reasons::Node::WorkerUnreachable.as_str();
-    all_are(place, 3, "all are lost", |node| {
+    all_are(place, W1, "all are lost", |node| {
         ready(node)["status"] == "Unknown" && ready(node)["reason"] == lost
     })
     .await;
     server.start().await.unwrap();
     let back = Instant::now();
-    all_are(place, 3, "all are back", |node| ready(node)["status"] == "True").await;
+    all_are(place, W1, "all are back", |node| ready(node)["status"] == "True").await;
     let took = back.elapsed();
-    all_are(place, 3, "all are usable", usable).await;
+    all_are(place, W1, "all are usable", usable).await;
     took
 }

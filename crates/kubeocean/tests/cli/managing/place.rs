@@ -65,19 +65,24 @@ impl Place {
         let computing = sandbox.cluster(COMPUTING).unwrap();
         let (virt, kubeconfig) = (computing.client().await.unwrap(), computing.kubeconfig_path().to_owned());
         let place = Self { sandbox, virt, kubeconfig };
-        for crd in kubeocean_api::crd::crds() {
-            let mut crd = serde_json::to_value(crd).unwrap();
-            crd["apiVersion"] = "apiextensions.k8s.io/v1".into();
-            crd["kind"] = "CustomResourceDefinition".into();
-            apply(&place.virt, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
-        }
-        until("the definitions are served", async || get(&place.virt, &binding_path("")).await).await;
+        place.define(&place.virt).await;
         apply(&place.virt, "/api/v1/namespaces", &namespace(INSTALL_NAMESPACE)).await;
         for worker in place.sandbox.clusters().iter().filter(|cluster| cluster.name() != COMPUTING) {
             let client = worker.client().await.unwrap();
             apply(&client, "/api/v1/namespaces", &namespace(WORKER_NAMESPACE)).await;
         }
         place
+    }
+
+    /// Our definitions, in one of the clusters.
+    pub(super) async fn define(&self, client: &Client) {
+        for crd in kubeocean_api::crd::crds() {
+            let mut crd = serde_json::to_value(crd).unwrap();
+            crd["apiVersion"] = "apiextensions.k8s.io/v1".into();
+            crd["kind"] = "CustomResourceDefinition".into();
+            apply(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+        }
+        until("the definitions are served", async || get(client, &binding_path("")).await).await;
     }
 
     pub(super) fn worker(&self, name: &str) -> &Cluster {
