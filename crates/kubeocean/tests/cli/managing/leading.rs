@@ -39,20 +39,7 @@ async fn identity(place: &Place, name: &str) -> PathBuf {
         "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
     });
     apply(&place.virt, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &all).await;
-    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let path = format!("{accounts}/{name}/token");
-    let token = request(&place.virt, "POST", &path, "application/json", &token).await.unwrap();
-    let of_admin = place.worker(COMPUTING).kubeconfig();
-    let line = |begins: &str| of_admin.lines().find(|line| line.contains(begins)).unwrap();
-    let (certificate, key) = (line("client-certificate-data:"), line("client-key-data:"));
-    let value = certificate.split_once(':').unwrap().1;
-    let with_token = certificate
-        .replace("client-certificate-data", "token")
-        .replace(value, &format!(" {}", text(&token["status"]["token"])));
-    let kubeconfig = of_admin.replace(certificate, &with_token).replace(&format!("{key}\n"), "");
-    let file = place.sandbox.directory().join(format!("{name}.kubeconfig"));
-    std::fs::write(&file, kubeconfig).unwrap();
-    file
+    place.kubeconfig_of("kube-system", name).await
 }
 
 /// Deletes what comes back, and waits for it.

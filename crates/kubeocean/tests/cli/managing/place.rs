@@ -101,6 +101,25 @@ impl Place {
         Manager::start(self.sandbox.directory(), kubeconfig, name, &flags)
     }
 
+    /// A kubeconfig of a service account of the computing cluster, as soon as there is one.
+    pub(super) async fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
+        let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let asked = async || request(&self.virt, "POST", &path, "application/json", &token).await;
+        let token = until(&format!("{account} has a token"), asked).await;
+        let of_admin = self.worker(COMPUTING).kubeconfig();
+        let line = |begins: &str| of_admin.lines().find(|line| line.contains(begins)).unwrap();
+        let (certificate, key) = (line("client-certificate-data:"), line("client-key-data:"));
+        let value = certificate.split_once(':').unwrap().1;
+        let with_token = certificate
+            .replace("client-certificate-data", "token")
+            .replace(value, &format!(" {}", text(&token["status"]["token"])));
+        let kubeconfig = of_admin.replace(certificate, &with_token).replace(&format!("{key}\n"), "");
+        let file = self.sandbox.directory().join(format!("{account}.kubeconfig"));
+        std::fs::write(&file, kubeconfig).unwrap();
+        file
+    }
+
     pub(super) async fn secret(&self, name: &str, kubeconfig: &str) {
         let object = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},

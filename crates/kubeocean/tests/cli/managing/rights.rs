@@ -51,7 +51,7 @@ impl Taken {
 }
 
 /// What `kubeocean worker-manifest` prints for a mount namespace.
-fn manifest(name: &str) -> Vec<Value> {
+pub(super) fn manifest(name: &str) -> Vec<Value> {
     let identity = format!("{name}-id");
     let args = ["worker-manifest", "--namespace", name, "--identity-namespace", &identity, "-o", "json"];
     let printed = answer(kubeocean(args));
@@ -90,7 +90,8 @@ fn without(objects: &[Value], taken: &Taken) -> Vec<Value> {
     objects
 }
 
-async fn apply_all(lender: &Client, objects: &[Value]) {
+/// Applies each of them.
+pub(super) async fn apply_all(lender: &Client, objects: &[Value]) {
     for object in objects {
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let root = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
@@ -106,7 +107,7 @@ async fn apply_all(lender: &Client, objects: &[Value]) {
 }
 
 /// What `kubeocean worker-kubeconfig` prints.
-fn kubeconfig(worker: &Cluster, name: &str) -> String {
+pub(super) fn kubeconfig(worker: &Cluster, name: &str) -> String {
     let (path, identity) = (worker.kubeconfig_path().to_str().unwrap(), format!("{name}-id"));
     let args =
         ["worker-kubeconfig", "--kubeconfig", path, "--namespace", name, "--identity-namespace", &identity];

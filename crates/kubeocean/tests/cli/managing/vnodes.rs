@@ -1,5 +1,7 @@
 //! Virtual nodes as people see them, and what they do to have them.
 
+use std::path::Path;
+
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::taints::NODE_NOT_READY_KEY;
 use kubeocean_api::{GROUP, VERSION};
@@ -26,9 +28,14 @@ pub(super) fn policies() -> String {
 
 /// A syncer of this binding, under a name of its own.
 pub(super) fn syncer(place: &Place, binding: &str, name: &str) -> Manager {
+    syncer_as(place, &place.kubeconfig, binding, name)
+}
+
+/// The same, as someone else.
+pub(super) fn syncer_as(place: &Place, kubeconfig: &Path, binding: &str, name: &str) -> Manager {
     let binding = format!("--cluster-binding-name={binding}");
     let flags = [&*binding, "--leader-elect", "--log-level=info,audit=debug"];
-    Manager::start_as("syncer", place.sandbox.directory(), &place.kubeconfig, name, &flags)
+    Manager::start_as("syncer", place.sandbox.directory(), kubeconfig, name, &flags)
 }
 
 /// The virtual nodes of a binding.
