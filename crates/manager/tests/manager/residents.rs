@@ -141,16 +141,24 @@ fn sync(server: &ApiServer, binding: &Value) {
     match (is_deleting(binding), has_finalizer(binding, ours)) {
         (false, false) => set_finalizers([known, vec![ours.into()]].concat()),
         (false, true) => {
-            let meta = json!({"name": node, "labels": stamp, "finalizers": [finalizers::VNODE]});
-            server.call("syncer", "POST", &collection("nodes", ""), None, Some(json!({"metadata": meta})));
+            // A look is a tenth of what a refusal costs, and there are hundreds of them.
+            let make = |plural: &str, namespace: &str, body: &dyn Fn() -> Value| {
+                if server.get(plural, namespace, &node).is_none() {
+                    server.call("syncer", "POST", &collection(plural, namespace), None, Some(body()));
+                }
+            };
             let meta = json!({"name": node, "labels": stamp});
-            let leases = collection("leases", "kube-node-lease");
-            server.call("syncer", "POST", &leases, None, Some(json!({"metadata": meta, "spec": {}})));
-            let csi_node = json!({"metadata": meta, "spec": {"drivers": []}});
-            server.call("syncer", "POST", &collection("csinodes", ""), None, Some(csi_node));
-            let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "ports", "image": "none"}]});
-            let pod = json!({"metadata": meta, "spec": spec});
-            server.call("syncer", "POST", &collection("pods", "kubeocean-fake"), None, Some(pod));
+            make("nodes", "", &|| {
+                let finalizers = [finalizers::VNODE];
+                json!({"metadata": {"name": node, "labels": stamp, "finalizers": finalizers}})
+            });
+            make("leases", "kube-node-lease", &|| json!({"metadata": meta, "spec": {}}));
+            make("csinodes", "", &|| json!({"metadata": meta, "spec": {"drivers": []}}));
+            make("pods", "kubeocean-fake", &|| {
+                let containers = json!([{"name": "ports", "image": "none"}]);
+                let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": containers});
+                json!({"metadata": meta, "spec": spec})
+            });
         }
         (true, true) => {
             let nodes = server.list("nodes", None);
