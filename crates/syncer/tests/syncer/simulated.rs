@@ -16,7 +16,7 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, REST_WITHIN, Scene, minute, text};
+use crate::scene::{BINDING, REST_WITHIN, Scene, Setting, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -37,15 +37,21 @@ async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = (
     }
 }
 
-async fn wait(scene: &Scene, what: &str, within: u64, condition: impl Fn() -> Result<(), String>) {
+pub(crate) async fn wait(scene: &Scene, what: &str, within: u64, condition: impl Fn() -> Result<(), String>) {
     if !scene.world.oracle.rest(Duration::from_secs(within), &condition).await {
         scene.late(what.to_owned());
     }
 }
 
 fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
+    calm_in(Setting { lender_has_policies, ..Setting::default() }, |_| (), course);
+}
+
+/// A calm world that is prepared before the syncer is born.
+pub(crate) fn calm_in(setting: Setting, prepare: impl FnOnce(&Scene), course: impl AsyncFnOnce(&Scene)) {
     let ((), violations) = run(1, |world| async move {
-        let scene = Scene::new(&world, |_| Profile::calm(), lender_has_policies);
+        let scene = Scene::set(&world, |_| Profile::calm(), setting);
+        prepare(&scene);
         beside(&scene, &Notify::new(), course(&scene)).await;
     });
     assert!(violations.is_empty(), "{}", violations[0]);
