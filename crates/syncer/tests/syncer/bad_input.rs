@@ -113,7 +113,8 @@ async fn is_quiet(scene: &Scene, most: usize) {
 
 /// A worker cluster whose node `n1` is lent, and what is wrong beside it.
 fn beside_a_good_node(prepare: impl FnOnce(&Scene), course: impl AsyncFnOnce(&Scene)) {
-    let setting = Setting { nodes: &["n1", "n2"], ..Setting::default() };
+    let start = "2026-11-20T07:59:00Z".parse().unwrap();
+    let setting = Setting { start, nodes: &["n1", "n2"], ..Setting::default() };
     let prepare = |scene: &Scene| {
         good(scene, &scene.phys);
         prepare(scene);
@@ -181,9 +182,13 @@ fn windows_of_two_sides_that_never_meet_are_told_on_the_binding() {
         let fix = "1 of them never open, because the windows of policies `mornings` and `evenings` do not meet: \
                    change spec.timeWindows of one of them";
         assert!(words(&leasing(scene)).ends_with(fix), "{}", leasing(scene));
-        // Through all edges of both.
-        tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-        assert!(has_taint(&scene.vnode_of("n2"), taints::OUT_OF_TIME_WINDOWS_KEY));
+        // The lender's opens, and closes.
+        for minutes in [10, 120] {
+            tokio::time::sleep(Duration::from_secs(minutes * 60)).await;
+            let opened = text(&scene.lenders_policy("mornings"), "/status/phase") == "Active";
+            assert_eq!(opened, minutes == 10);
+            assert!(has_taint(&scene.vnode_of("n2"), taints::OUT_OF_TIME_WINDOWS_KEY));
+        }
         let (now, later) = (scene.clock.now(), scene.clock.now() + jiff::SignedDuration::from_mins(60));
         let hours = |at: jiff::Timestamp| at.strftime("%H:00").to_string();
         let spec = window(&hours(now), &hours(later));
@@ -261,7 +266,7 @@ fn limits_beyond_all_measure_limit_nothing() {
     beside_a_good_node(prepare, async |scene| {
         let offer = json!({"cpu": "7500m", "memory": "15Gi", "pods": "0"});
         assert_eq!(scene.vnode_of("n2")["status"]["allocatable"], offer);
-        assert!(has_taint(&scene.vnode_of("n2"), taints::OUT_OF_TIME_WINDOWS_KEY), "it is midnight");
+        assert!(has_taint(&scene.vnode_of("n2"), taints::OUT_OF_TIME_WINDOWS_KEY), "it is eight o'clock");
         let physical = scene.phys.server.get("nodes", "", "odd").unwrap();
         assert_eq!(scene.vnode_of("odd")["status"]["allocatable"], physical["status"]["allocatable"]);
         scene.pod("patient", "vnode-c1-n2", json!({}));
