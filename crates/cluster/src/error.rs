@@ -131,6 +131,12 @@ impl Status {
             || (self.code == 422 && self.details.causes.iter().any(|cause| cause.field == "metadata.uid"))
     }
 
+    /// The definition that the server has does not know a field of ours. To the server that is a mistake of its own (500), but
+    /// it will make it each time.
+    pub fn is_undeclared_field(&self) -> bool {
+        self.code == 500 && self.message.contains("field not declared in schema")
+    }
+
     /// The version that a watch or a page wanted is gone.
     pub fn is_expired(&self) -> bool {
         self.code == 410

@@ -148,6 +148,11 @@ impl Lease {
         self.offers.iter().map(|(resource, offer)| (resource.as_str(), offer.offer)).collect()
     }
 
+    /// Whether it is closed for ever: each side has windows, and they never meet.
+    pub const fn never_opens(&self) -> bool {
+        !self.active && self.next_edge.is_none()
+    }
+
     /// When the lease closes; `None` if it never does, or is closed.
     pub fn closes_at(&self) -> Option<Timestamp> {
         self.next_edge.filter(|edge| !edge.opens).map(|edge| edge.at)

@@ -4,13 +4,14 @@
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::conditions::Binding as ConditionType;
 use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
-use kubeocean_api::keys::reasons::Binding as Reason;
+use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use serde_json::{Map, json};
 
-use crate::action::{Action, PatchForm, Verb, kinds};
+use crate::action::{Action, Kind, PatchForm, Verb, kinds};
 use crate::bind::{BindingObject, Telling, set_finalizers};
 use crate::condition::{self, Said};
 use crate::lease::NoLease;
+use crate::rights::{Scope, WorkerWishes, in_worker};
 
 /// The field manager of what a syncer applies.
 pub const SYNCER: &str = "kubeocean-syncer";
@@ -27,10 +28,14 @@ pub struct Tally {
     pub pods: usize,
     /// Nodes of the worker cluster.
     pub physical: usize,
+    /// Those of them that policies allow to be leased: their virtual nodes may still be on their way.
+    pub allowed: usize,
     /// Why a node is not leased: the reason that concerns a policy, if there is one.
     pub refusal: Option<NoLease>,
     /// Whether all nodes that are leased are outside of their windows.
     pub closed: bool,
+    /// How many are for ever, and the policies of one of them.
+    pub never_open: Option<(usize, Vec<String>)>,
 }
 
 /// What has to be written about the binding, when to look again, and what people should hear of.
@@ -49,8 +54,8 @@ pub fn has_begun(object: &BindingObject) -> bool {
     object.has_finalizer(CLUSTER_BINDING_SYNCER)
 }
 
-/// Plans for the binding. `tally` is `None` while the worker cluster is not known; `left` says whether anything of the binding is left
-/// anywhere.
+/// Plans for the binding. `tally` is `None` while nobody knows what there is: the worker cluster or one of its nodes was not looked
+/// at yet. `left` says whether anything of the binding is left anywhere.
 pub fn plan(object: &BindingObject, tally: Option<&Tally>, left: bool, now: Timestamp) -> Decision {
     let mut decision = Decision::default();
     let is_deleting = object.meta.is_deleting();
@@ -117,7 +122,7 @@ fn say(object: &BindingObject, tally: &Tally, is_deleting: bool, now: Timestamp,
 }
 
 fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Reason, String) {
-    let Tally { nodes, physical, .. } = tally;
+    let Tally { nodes, physical, allowed, .. } = tally;
     if is_deleting {
         return (
             false,
@@ -129,13 +134,13 @@ fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Rea
         Some(refusal @ NoLease::PermissionDenied { .. }) => {
             (false, Reason::PermissionDenied, refusal.to_string())
         }
-        Some(refusal) if *nodes == 0 => {
+        Some(refusal) if *nodes == 0 && *allowed == 0 => {
             (false, refusal.reason().unwrap_or(Reason::NoPolicy), refusal.to_string())
         }
         _ if *nodes == 0 && *physical == 0 => {
             (false, Reason::NoPolicy, "the worker cluster has no node".to_owned())
         }
-        _ if *nodes == 0 => {
+        _ if *nodes == 0 && *allowed == 0 => {
             let name = &object.meta.name;
             let message = format!(
                 "none of the {physical} nodes of the worker cluster is leased: spec.nodeSelector of ClusterBinding `{name}` means none \
@@ -145,7 +150,31 @@ fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Rea
         }
         _ => {
             let closed = if tally.closed { ", all of them outside of their windows" } else { "" };
-            (true, Reason::Leasing, format!("{nodes} of {physical} nodes are leased{closed}"))
+            let never = tally.never_open.as_ref().map(|(count, policies)| {
+                format!(
+                    "; {count} of them never open, because the windows of policies `{}` do not meet: change spec.timeWindows of one \
+                     of them",
+                    policies.join("` and `")
+                )
+            });
+            let never = never.unwrap_or_default();
+            let message = format!("{nodes} of {physical} nodes are leased{closed}{never}");
+            (true, Reason::Leasing, message)
         }
     }
+}
+
+/// That objects of the worker cluster may not be read: what for they are, and what to do about it.
+pub fn not_readable(kind: &Kind, binding: &str) -> Telling {
+    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    let rights = in_worker(&WorkerWishes { policies: true, ..WorkerWishes::default() });
+    let right = rights.iter().find(|right| right.scope == Scope::Cluster && right.resource == kind.plural);
+    let (verbs, why) = right.map_or((String::new(), ""), |right| (right.verbs.join(", "), right.why));
+    let message = format!(
+        "the worker cluster does not let us read {}{group}, which we need to {why}: its lender should grant {verbs} on them \
+         to the identity of ClusterBinding `{binding}`, by `kubeocean worker-manifest | kubectl apply --server-side -f -` \
+         with the flags of the first time",
+        kind.plural
+    );
+    Telling::event(true, EventReason::NotReadable, message)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::action::{Action, PatchForm, Verb, kinds};
 use crate::binding::Binding;
 use crate::condition::{self, Said};
-use crate::key::{Key, OnSide};
+use crate::key::{Key, OnSide, Side};
 use crate::lease::{Candidate, Invalid, Policy, PolicyFault};
 use crate::object::{Meta, Object};
 use crate::window::Zone;
@@ -74,6 +74,8 @@ pub struct Use {
     pub nodes: usize,
     /// For how many another counts instead, and one of those.
     pub shadowed: Option<(usize, String)>,
+    /// Resources that it limits and that none of the nodes has for which it counts.
+    pub lacking: Vec<String>,
 }
 
 /// What has to be written about a policy, and when to look again.
@@ -89,7 +91,9 @@ pub fn plan<S: OnSide>(
         return (None, None);
     }
     let ours = before.bindings.iter().any(|one| one.binding_uid == binding.uid);
-    if seen.binding() != binding.name || binding.is_deleting {
+    // Of a policy that names nobody, whoever reads it has to say so; in V that is the manager.
+    let names_nobody = seen.binding().is_empty() && S::SIDE == Side::Physical;
+    if (seen.binding() != binding.name && !names_nobody) || binding.is_deleting {
         // Nobody else would take our entry away.
         let action =
             ours.then(|| apply(&key, seen, binding, &json!({}), "it is not about this binding any more"));
@@ -155,8 +159,7 @@ fn judge(seen: &SeenPolicy, binding: &Binding, used: &Use, now: Timestamp) -> Ve
                 );
                 (ConditionType::Shadowed, true, Reason::OlderPolicy, message)
             } else {
-                let message = format!("it counts for {} nodes", used.nodes);
-                (ConditionType::Shadowed, false, Reason::Counts, message)
+                (ConditionType::Shadowed, false, Reason::Counts, counts(used))
             };
             (
                 phase,
@@ -185,6 +188,17 @@ fn judge(seen: &SeenPolicy, binding: &Binding, used: &Use, now: Timestamp) -> Ve
     let own = BindingUse { binding_uid: binding.uid.clone(), nodes, active };
     status.insert("bindings".to_owned(), json!([own]));
     Verdict { status, next }
+}
+
+/// Mostly a limit on what no node has is a name that is spelled otherwise there.
+fn counts(used: &Use) -> String {
+    let mut message = format!("it counts for {} nodes", used.nodes);
+    if !used.lacking.is_empty() {
+        message.push_str("; none of them has ");
+        message.push_str(&used.lacking.join(" or "));
+        message.push_str(": correct the name in spec.resourceLimits, or remove that limit");
+    }
+    message
 }
 
 fn apply<S: OnSide>(

@@ -194,6 +194,9 @@ fn stay(
         }
         _ => {}
     }
+    if let Some(message) = wish.omitted.filter(|_| change.moves_labels) {
+        events.push(Telling::event(true, EventReason::LabelsOmitted, message));
+    }
     let edge = next_edge(situation, lease, &tenure);
     let again_at = earlier(edge, change.later);
     Decision { actions: change.actions, again_at, events, tenure: Some(tenure) }

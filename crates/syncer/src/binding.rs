@@ -2,6 +2,7 @@
 
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
+use kubeocean_cluster::events;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
 use kubeocean_model::action::{Action, Dependents, Kind, Verb, kinds};
@@ -26,7 +27,7 @@ impl Syncer {
         let object = &seen.0;
         let now = self.reconciler.clock.now();
         let is_known = matches!(self.pulse.worker(), Worker::Known);
-        let tally = is_known.then(|| self.tally());
+        let tally = if is_known { self.tally() } else { None };
         let left = match self.is_left(object.meta.is_deleting()).await {
             Ok(left) => left,
             Err(verdict) => return verdict,
@@ -35,21 +36,38 @@ impl Syncer {
         for action in &decision.actions {
             let outcome = self.reconciler.write(&duty, action).await;
             if !outcome.fulfils(action) {
+                self.complain(action, &outcome);
                 return outcome.verdict();
             }
         }
-        if let Some(subject) = self.binding_subject() {
+        if let Some(subject) = self.binding_subject().filter(|_| leasing::has_begun(object)) {
             self.tell(&subject, &decision.events);
+            self.tell_of_rights(&subject);
         }
         look_again(decision.again_at, now)
     }
 
-    fn tally(&self) -> Tally {
+    /// What there is; `None` before each node was looked at: until then nobody knows whether none is leased.
+    fn tally(&self) -> Option<Tally> {
+        let physical = self.world.nodes.len();
+        let (looked_at, allowed) = self.standings.count();
+        if looked_at < physical {
+            return None;
+        }
         let (refusal, closed) = self.standings.summary();
         let ours = self.world.physical_pods.all();
         let pods = ours.iter().filter(|(_, pod)| pod.is_ours(&self.subject)).count();
         let nodes = self.world.vnodes.len();
-        Tally { nodes, pods, physical: self.world.nodes.len(), refusal, closed }
+        let never_open = self.standings.never_open();
+        Some(Tally { nodes, pods, physical, allowed, refusal, closed, never_open })
+    }
+
+    /// Tells once of what may not be read in the worker cluster, and again only if it was mended in between.
+    fn tell_of_rights(&self, subject: &events::Subject) {
+        let now = self.pulse.unreadable();
+        let before = std::mem::replace(&mut *self.unreadable.lock(), now.clone());
+        let news = now.difference(&before).map(|kind| leasing::not_readable(kind, &self.subject.binding));
+        self.tell(subject, &news.collect::<Vec<_>>());
     }
 
     /// Whether anything of the binding is left. Asked only when it is on its way out; the last word is the server's, since a store may

@@ -46,7 +46,9 @@ impl Syncer {
         });
         let worker = self.pulse.worker();
         if matches!(worker, Worker::Known) {
-            self.note_standing(name, explanation.as_ref());
+            // One that cannot be read was looked at all the same.
+            let standing = seen.as_ref().map(|_| explanation.as_ref().map(Standing::of).unwrap_or_default());
+            self.note_standing(name, standing);
         }
         let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
         let existing = existing.as_deref();
@@ -91,7 +93,7 @@ impl Syncer {
             now,
         };
         let decision = vnode::plan(&situation);
-        let uid = match self.write_node(&duty, vnode, existing, &decision).await {
+        let uid = match self.write_node(&duty, &situation, &decision).await {
             Ok(uid) => uid,
             Err(verdict) => return verdict,
         };
@@ -117,10 +119,10 @@ impl Syncer {
     async fn write_node(
         &self,
         duty: &Duty,
-        vnode: &str,
-        existing: Option<&VirtualNode>,
+        situation: &Situation<'_>,
         decision: &vnode::Decision,
     ) -> Result<Option<String>, Verdict> {
+        let Situation { binding, physical_name, name: vnode, existing, .. } = *situation;
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
         let mut version = None;
         for action in &decision.actions {
@@ -128,8 +130,7 @@ impl Syncer {
             match &outcome {
                 Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
                     // Another cluster's node has that name; ours gets the other one.
-                    self.taken.lock().insert(action.name.clone());
-                    self.ports.release(&action.name);
+                    self.name_is_taken(binding, physical_name, &action.name);
                     return Err(Verdict::Failed("name-taken"));
                 }
                 Outcome::Done(written) if action.kind == kinds::NODE => {
@@ -200,6 +201,25 @@ impl Syncer {
         }
     }
 
+    /// Someone else has the name that a virtual node should get: it gets the other one, and people hear of it once.
+    fn name_is_taken(&self, binding: &Binding, node: &str, taken: &str) {
+        self.ports.release(taken);
+        if !self.taken.lock().insert(taken.to_owned()) {
+            return;
+        }
+        let Some(subject) = self.binding_subject() else { return };
+        let other = VnodeName::disambiguated(&binding.cluster_id, node);
+        let message = if other.as_str() == taken {
+            format!("node `{node}` cannot be leased: Node `{taken}` is not of this binding; delete that Node")
+        } else {
+            format!(
+                "node `{node}` is called `{other}` here, since another node has the name `{taken}`: rename one of the two nodes if \
+                 that is not wanted"
+            )
+        };
+        self.tell(&subject, &[Telling::event(true, reasons::Event::NameTaken, message)]);
+    }
+
     /// How many pods stand in the way of a node that goes, by the server's own word. A store may be far behind, and the pods of a node
     /// that is gone are taken for lost by V.
     async fn unseen_pods(&self, binding: &Binding, vnode: &str, goes: bool) -> Result<usize, Verdict> {
@@ -234,8 +254,8 @@ impl Syncer {
         Ok(all)
     }
 
-    fn note_standing(&self, name: &Arc<str>, explanation: Option<&Explanation>) {
-        let Some(changed) = self.standings.note(name, explanation.map(Standing::of)) else { return };
+    fn note_standing(&self, name: &Arc<str>, standing: Option<Standing>) {
+        let Some(changed) = self.standings.note(name, standing) else { return };
         // Many nodes change together: one word for all of them.
         for (side, policy) in changed.iter().flat_map(Standing::policies) {
             self.reconciler.queue.add_after(Duty::Policy(side, policy.into()), crate::syncer::WORDS_AFTER);
@@ -264,8 +284,15 @@ impl Syncer {
             Side::Virtual => "computing",
             Side::Physical => "worker",
         };
+        let fix = match (action.side, outcome) {
+            (_, Outcome::Invalid(_)) if [kinds::POLICY, kinds::BINDING].contains(&action.kind) => {
+                "; apply the CustomResourceDefinitions of this version there (kubeocean crds)"
+            }
+            (Side::Physical, Outcome::Forbidden(_)) => "; apply `kubeocean worker-manifest` there again",
+            _ => "",
+        };
         let message = format!(
-            "the {side} cluster refuses to {} {} {}: {why}",
+            "the {side} cluster refuses to {} {} {}: {why}{fix}",
             action.verb.name(),
             action.resource(),
             action.name

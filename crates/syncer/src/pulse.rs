@@ -3,6 +3,7 @@
 //! One small question every five seconds: the mount namespace, whose uid is the worker cluster's identity. Silence counts from the last
 //! good answer, and only while questions are asked and fail: a process that slept has not been waiting.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::progress::Step;
-use kubeocean_model::action::kinds;
+use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
@@ -33,6 +34,9 @@ const LOST_AFTER: Duration = Duration::from_secs(40);
 
 /// And not before so many questions in a row went unanswered: one that slept through its own deadline proves nothing.
 const FAILURES: u32 = 3;
+
+/// A server that has just started does not know its own roles, and refuses everyone for a moment.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of the worker cluster's health. Clones are the same.
 #[derive(Clone)]
@@ -60,6 +64,10 @@ struct State {
     told: Option<Worker>,
     /// Someone asked while it was not known, and has to ask again: also if no question of ours fell into that time.
     passed_over: bool,
+    /// What may not be read, and since when.
+    forbidden: BTreeMap<Kind, Instant>,
+    /// What that is true of for long enough.
+    unreadable: BTreeSet<Kind>,
 }
 
 impl Pulse {
@@ -79,6 +87,8 @@ impl Pulse {
             verified: None,
             told: None,
             passed_over: false,
+            forbidden: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
         };
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
@@ -202,6 +212,35 @@ impl Pulse {
         }
         is_news |= self.policies.judge_access();
         self.tell(is_news);
+        self.judge_rights();
+    }
+
+    /// Kinds of objects that may not be read there.
+    pub(crate) fn unreadable(&self) -> BTreeSet<Kind> {
+        self.state.lock().unreadable.clone()
+    }
+
+    /// Looks what may not be read.
+    fn judge_rights(&self) {
+        let now = self.world.physically_forbidden();
+        let is_news = {
+            let mut state = self.state.lock();
+            // What another cluster forbids is its own affair.
+            if state.refused.is_some() {
+                return;
+            }
+            state.forbidden.retain(|kind, _| now.contains(kind));
+            for kind in now {
+                state.forbidden.entry(kind).or_insert_with(Instant::now);
+            }
+            let lasting = state.forbidden.iter().filter(|(_, since)| since.elapsed() >= FORBIDDEN_FOR);
+            let lasting: BTreeSet<Kind> = lasting.map(|(kind, _)| kind.clone()).collect();
+            let before = std::mem::replace(&mut state.unreadable, lasting);
+            before != state.unreadable
+        };
+        if is_news {
+            (self.changed)(false);
+        }
     }
 
     /// Whoever acts on it hears of a change.

@@ -21,6 +21,10 @@ pub(crate) struct Standing {
     winners: Vec<(Side, String)>,
     /// Those for which an older one counts.
     shadowed: Vec<(Side, String, String)>,
+    /// What those that count limit, and the node does not have.
+    lacking: Vec<(Side, String, String)>,
+    /// Whether their windows never meet.
+    never_opens: bool,
 }
 
 impl Standing {
@@ -32,6 +36,12 @@ impl Standing {
                 standing.is_closed = !lease.active;
                 let winners = lease.winners.iter().map(|(side, policy)| (side, policy.name.clone()));
                 standing.winners = winners.collect();
+                let limits = lease.winners.iter().flat_map(|(side, policy)| {
+                    policy.limits.iter().map(move |limit| (side, policy.name.clone(), limit.resource.clone()))
+                });
+                let lacking = limits.filter(|(_, _, resource)| !lease.offers.contains_key(resource));
+                standing.lacking = lacking.collect();
+                standing.never_opens = lease.never_opens();
             }
             Outcome::NotLeased(why) => standing.refusal = Some(why.clone()),
         }
@@ -71,9 +81,15 @@ impl Standings {
     /// What is made of a policy.
     pub(crate) fn use_of(&self, side: Side, policy: &str) -> Use {
         let mut used = Use::default();
+        let mut lacking: BTreeMap<String, usize> = BTreeMap::new();
         for standing in self.0.lock().values() {
             if standing.winners.iter().any(|(of, winner)| *of == side && winner == policy) {
                 used.nodes += 1;
+            }
+            for (_, _, resource) in
+                standing.lacking.iter().filter(|(of, winner, _)| *of == side && winner == policy)
+            {
+                *lacking.entry(resource.clone()).or_default() += 1;
             }
             let shadow = standing.shadowed.iter().find(|(of, shadowed, _)| *of == side && shadowed == policy);
             if let Some((_, _, by)) = shadow {
@@ -81,7 +97,24 @@ impl Standings {
                 *count += 1;
             }
         }
+        // Some nodes have what others lack. What none has is a mistake.
+        used.lacking =
+            lacking.into_iter().filter(|(_, nodes)| *nodes == used.nodes).map(|(one, _)| one).collect();
         used
+    }
+
+    /// How many nodes were looked at, and how many of them policies allow to be leased.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let all = self.0.lock();
+        (all.len(), all.values().filter(|standing| standing.is_leased).count())
+    }
+
+    /// How many nodes are closed for ever, and the policies of one of them.
+    pub(crate) fn never_open(&self) -> Option<(usize, Vec<String>)> {
+        let all = self.0.lock();
+        let mut never = all.values().filter(|standing| standing.never_opens);
+        let policies = never.next()?.winners.iter().map(|(_, policy)| policy.clone()).collect();
+        Some((1 + never.count(), policies))
     }
 
     /// Why nothing is leased, if a policy is the reason; and whether all that is leased is closed.

@@ -13,7 +13,7 @@ use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_cluster::store::Entry;
-use kubeocean_model::action::kinds;
+use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::Telling;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
@@ -96,6 +96,8 @@ pub struct Syncer {
     pub(crate) ports: Ports,
     /// Names that others have.
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
+    /// What may not be read in the worker cluster, as far as people were told.
+    pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
     renewals: Renewals,
@@ -184,6 +186,7 @@ impl Syncer {
             proxiers,
             ports,
             taken: Arc::default(),
+            unreadable: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
             renewals,

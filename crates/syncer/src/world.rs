@@ -2,15 +2,17 @@
 //!
 //! A standby keeps all of it current, so that it can lead at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use futures::future::BoxFuture;
 use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
+use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
@@ -229,6 +231,21 @@ impl World {
             ("worker nodes", self.nodes.progress().clone()),
             ("worker pods", self.physical_pods.progress().clone()),
         ]
+    }
+
+    /// Kinds of P that may not be read, by the server's last word.
+    pub fn physically_forbidden(&self) -> BTreeSet<Kind> {
+        let all = [
+            (kinds::NODE, self.nodes.progress()),
+            (kinds::POD, self.physical_pods.progress()),
+            (kinds::CSI_NODE, self.physical_csi.progress()),
+            (kinds::POLICY, self.physical_policies.progress()),
+        ];
+        let is_forbidden = |progress: &Progress| {
+            let trouble = progress.trouble();
+            trouble.as_ref().and_then(CallError::status).is_some_and(|status| status.code == 403)
+        };
+        all.into_iter().filter(|(_, progress)| is_forbidden(progress)).map(|(kind, _)| kind).collect()
     }
 
     /// Waits until every store of V was complete once.

@@ -126,6 +126,8 @@ super::words! {
         LeaseClosed = "LeaseClosed",
         /// On a `ClusterBinding`: an API server refuses what has to be written for it; the message says what.
         WriteRefused = "WriteRefused",
+        /// On a `ClusterBinding`: the name of a virtual node is taken by a Node of someone else; the message says what it is called now.
+        NameTaken = "NameTaken",
         /// On a `ClusterBinding`: something of the worker cluster may not be read; the message says what that costs.
         NotReadable = "NotReadable",
         /// On a V pod: the node that it runs on is taken back; the message says when.

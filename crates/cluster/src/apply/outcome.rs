@@ -132,6 +132,7 @@ pub(super) fn sort(error: CallError) -> Outcome {
         401 | 403 => Outcome::Forbidden(status),
         429 => Outcome::Throttled { retry_after: status.retry_after(), message: status.message },
         400..=499 => Outcome::Invalid(status),
+        _ if status.is_undeclared_field() => Outcome::Invalid(status),
         _ => Outcome::Unreachable(CallError::Refused(status)),
     }
 }
@@ -153,6 +154,11 @@ mod tests {
             (403, "{}", "forbidden"),
             (429, r#"{"details":{"retryAfterSeconds":3}}"#, "throttled"),
             (500, "{}", "unreachable"),
+            (
+                500,
+                r#"{"message":"failed to create typed patch object (…): .status.x: field not declared in schema"}"#,
+                "invalid",
+            ),
             (503, "<html>no backend</html>", "unreachable"),
             (504, "{}", "unreachable"),
         ];

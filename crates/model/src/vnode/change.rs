@@ -37,6 +37,8 @@ const SMALL_RISES_EVERY: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct Change {
     pub(super) actions: Vec<Action>,
     pub(super) later: Option<Timestamp>,
+    /// Whether labels come or go.
+    pub(super) moves_labels: bool,
 }
 
 /// Makes a node, in one write: an API server keeps the status that comes with it.
@@ -83,6 +85,7 @@ pub(super) fn update(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>, 
         "labels",
         pairs(&existing.meta.labels, &wish.labels, known.map(|known| &known.labels)),
     );
+    change.moves_labels = !metadata.is_empty();
     let said = known.map(|known| &known.annotations);
     put(&mut metadata, "annotations", pairs(&existing.meta.annotations, &wanted, said));
     let mut status = Map::new();

@@ -7,7 +7,9 @@
     reason = "a scene is told in sentences, and its objects are written where they are used"
 )]
 
+mod bad_input;
 mod residents;
 mod rules;
 mod scene;
 mod simulated;
+mod vectors;

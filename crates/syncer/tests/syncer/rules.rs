@@ -123,16 +123,27 @@ impl Scene {
     /// Nodes say what is so.
     fn rules_of_truth(&self) {
         let oracle = &self.world.oracle;
-        let base = Resources::parse(
-            &serde_json::from_value(json!({"cpu": "7500m", "memory": "15Gi", "pods": "110"})).unwrap(),
-        )
-        .unwrap();
+        let most: Arc<Mutex<BTreeMap<String, Resources>>> = Arc::default();
+        let had = Arc::clone(&most);
+        oracle.always("P", &self.phys.server, WITHIN_BASE, move |commit| {
+            let node = commit.new.as_deref().filter(|_| commit.plural == "nodes");
+            let Some(Ok(node)) = node.map(|node| PhysicalNode::read(&object(node))) else { return Ok(()) };
+            // What it once had may be offered until we hear that it has less.
+            let mut had = had.lock();
+            let had = had.entry(commit.name.clone()).or_default();
+            for (resource, amount) in node.node.base().iter() {
+                had.set(resource, had.get(resource).max(amount));
+            }
+            Ok(())
+        });
         oracle.always("V", &self.virt.server, WITHIN_BASE, move |commit| {
             let Some(new) =
                 commit.new.as_deref().filter(|_| commit.plural == "nodes" && commit.actor == SYNCER)
             else {
                 return Ok(());
             };
+            let most = most.lock();
+            let base = most.get(&VirtualNode::read(&object(new)).physical_name).cloned().unwrap_or_default();
             for (resource, amount) in new["status"]["allocatable"].as_object().into_iter().flatten() {
                 let amount = amount.as_str().unwrap_or_default().parse().unwrap();
                 if base.get(resource) < amount {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::FAKE_NAMESPACE;
+use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::{Cluster, Settings as Connection};
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::leader::Leadership;
@@ -62,6 +62,33 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
     kind.collection_path(kind.namespaced.then_some(namespace))
 }
 
+/// How a scene is set up.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    /// Whether the worker cluster serves policies.
+    pub(crate) lender_has_policies: bool,
+    /// What time it is when it begins.
+    pub(crate) start: Timestamp,
+    /// The binding's `clusterID`.
+    pub(crate) cluster_id: String,
+    /// The worker cluster's nodes from the start.
+    pub(crate) nodes: &'static [&'static str],
+    /// Its API server is 1.this.
+    pub(crate) physical_minor: u32,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            lender_has_policies: true,
+            start: Options::default().start,
+            cluster_id: "c1".to_owned(),
+            nodes: &["n1", "n2", "n3"],
+            physical_minor: 36,
+        }
+    }
+}
+
 /// All clusters, and the syncer's end of the wire. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Scene {
@@ -83,6 +110,8 @@ pub(crate) struct Scene {
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
     pub(crate) metrics: Metrics,
+    cluster_id: String,
+    physical_minor: u32,
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -125,14 +154,29 @@ pub(crate) fn object(value: &Value) -> Object {
     Object::from_value(value.clone()).unwrap()
 }
 
+/// A condition of an object; null if it has none of that type.
+pub(crate) fn condition(object: &Value, about: &str) -> Value {
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|one| one["type"] == about).unwrap_or_default()
+}
+
+pub(crate) fn has_taint(node: &Value, key: &str) -> bool {
+    node["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(|taint| taint["key"] == key))
+}
+
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 impl Scene {
     pub(crate) fn new(world: &World, profile: impl Fn(&str) -> Profile, lender_has_policies: bool) -> Self {
-        let virt = world.site_with("V", profile("V"), &Options::default());
-        let worker = Options { with_crds: lender_has_policies, ..Options::default() };
+        Self::set(world, profile, Setting { lender_has_policies, ..Setting::default() })
+    }
+
+    pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
+        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor } = setting;
+        let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
+        let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
         let phys = world.site_with("P", profile("P"), &worker);
         let stranger = world.site_with("stranger", profile("stranger"), &worker);
         let scene = Self {
@@ -149,7 +193,10 @@ impl Scene {
             jumped: Arc::default(),
             metrics: Metrics::new("syncer"),
             renew_every: Duration::from_secs(10),
+            cluster_id,
+            physical_minor,
         };
+        scene.rules();
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
         }
@@ -157,11 +204,10 @@ impl Scene {
             scene.make(site, "namespaces", "", json!({"metadata": {"name": MOUNT}}));
             scene.make(site, "namespaces", "", json!({"metadata": {"name": "theirs"}}));
         }
-        for node in ["n1", "n2", "n3"] {
+        for node in nodes {
             scene.add_node(node);
         }
         scene.bind();
-        scene.rules();
         scene
     }
 
@@ -188,11 +234,17 @@ impl Scene {
     }
 
     pub(crate) fn add_node(&self, name: &str) {
-        let node = json!({
-            "metadata": {"name": name, "labels": {"zone": "a", labels::HOSTNAME: name}},
+        let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
+        let allocatable = json!({"cpu": "7500m", "memory": "15Gi", "pods": "110"});
+        let labels = json!({"zone": "a", labels::HOSTNAME: name});
+        self.add_node_with(name, labels, json!({"capacity": capacity, "allocatable": allocatable}));
+    }
+
+    /// A node with these labels, and whatever else its status says.
+    pub(crate) fn add_node_with(&self, name: &str, labels: Value, status: Value) {
+        let mut node = json!({
+            "metadata": {"name": name, "labels": labels},
             "status": {
-                "capacity": {"cpu": "8", "memory": "16Gi", "pods": "110"},
-                "allocatable": {"cpu": "7500m", "memory": "15Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fine",
                     "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
                 "nodeInfo": {
@@ -203,6 +255,9 @@ impl Scene {
                 "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
             },
         });
+        for (field, value) in status.as_object().into_iter().flatten() {
+            node["status"][field] = value.clone();
+        }
         self.make(&self.phys, "nodes", "", node);
         // Not one of V's taints: the worker's node controller lifts it.
         self.patch(&self.phys, "nodes", "", name, json!({"spec": {"taints": null}}));
@@ -211,7 +266,7 @@ impl Scene {
     pub(crate) fn bind(&self) {
         let body = json!({
             "metadata": {"name": BINDING},
-            "spec": {"clusterID": "c1", "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE}},
+            "spec": {"clusterID": self.cluster_id, "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE}},
         });
         if self.make(&self.virt, "clusterbindings", "", body) == 201 {
             let namespace = self.phys.server.get("namespaces", "", MOUNT).unwrap();
@@ -230,6 +285,40 @@ impl Scene {
         {
             self.patch(site, "resourceleasingpolicies", "", name, json!({"spec": spec}));
         }
+    }
+
+    /// A policy for one node; the server has to take it.
+    pub(crate) fn lend(&self, site: &Site, name: &str, node: &str, spec: Value) {
+        let mut spec = spec;
+        spec["nodeSelector"] = json!({"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": labels::HOSTNAME, "operator": "In", "values": [node]}]},
+        ]});
+        if spec["cluster"].is_null() {
+            spec["cluster"] = BINDING.into();
+        }
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        assert_eq!(self.make(site, "resourceleasingpolicies", "", body), 201, "{name}");
+    }
+
+    /// Replaces the schema of policies: as older installations may have it.
+    pub(crate) fn define_policies(&self, site: &Site, schema: Value) {
+        let name = format!("{}.{}", kinds::POLICY.plural, kinds::POLICY.group);
+        let definition = site.server.get("customresourcedefinitions", "", &name).unwrap();
+        let mut definition = (*definition).clone();
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+        let place = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        let (code, answer) = site.server.call("user", "PUT", &place, None, Some(definition));
+        assert_eq!(code, 200, "{answer}");
+    }
+
+    /// Policies are taken as they come.
+    pub(crate) fn without_validation(&self, site: &Site) {
+        self.define_policies(site, json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    }
+
+    /// What is said about one policy of the lender's.
+    pub(crate) fn lenders_policy(&self, name: &str) -> Arc<Value> {
+        self.phys.server.get("resourceleasingpolicies", "", name).expect(name)
     }
 
     /// A pod of the lender's.
@@ -305,7 +394,7 @@ impl Scene {
             subject: Subject {
                 binding: BINDING.into(),
                 uid: uid.as_str().into(),
-                cluster_id: ClusterId::parse("c1").unwrap(),
+                cluster_id: ClusterId::parse(&self.cluster_id).unwrap(),
                 mount_namespace: MOUNT.into(),
                 install_namespace: NAMESPACE.into(),
                 virtual_cluster: virtual_cluster.into(),
@@ -318,7 +407,7 @@ impl Scene {
             settings: Settings {
                 closing_notice: Duration::from_secs(600),
                 node_annotations: vec!["note".to_owned()],
-                physical_minor: Some(36),
+                physical_minor: Some(self.physical_minor),
             },
             zone: Zone::utc(),
             renew_every: self.renew_every,
@@ -373,6 +462,14 @@ impl Scene {
     pub(crate) fn vnodes(&self) -> Vec<String> {
         let all = self.virt.server.list("nodes", None);
         all.iter().map(|one| text(one, "/metadata/name").to_owned()).collect()
+    }
+
+    /// The virtual node of a node.
+    pub(crate) fn vnode_of(&self, node: &str) -> Value {
+        let all = self.virt.server.list("nodes", None);
+        let is_it =
+            |one: &&Arc<Value>| one["metadata"]["annotations"][annotations::PHYSICAL_NODE_NAME] == node;
+        Value::clone(all.iter().find(is_it).expect(node))
     }
 
     pub(crate) fn server(&self) -> &ApiServer {

@@ -16,7 +16,7 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, REST_WITHIN, Scene, minute, text};
+use crate::scene::{BINDING, REST_WITHIN, Scene, Setting, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -37,15 +37,21 @@ async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = (
     }
 }
 
-async fn wait(scene: &Scene, what: &str, within: u64, condition: impl Fn() -> Result<(), String>) {
+pub(crate) async fn wait(scene: &Scene, what: &str, within: u64, condition: impl Fn() -> Result<(), String>) {
     if !scene.world.oracle.rest(Duration::from_secs(within), &condition).await {
         scene.late(what.to_owned());
     }
 }
 
 fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
+    calm_in(Setting { lender_has_policies, ..Setting::default() }, |_| (), course);
+}
+
+/// A calm world that is prepared before the syncer is born.
+pub(crate) fn calm_in(setting: Setting, prepare: impl FnOnce(&Scene), course: impl AsyncFnOnce(&Scene)) {
     let ((), violations) = run(1, |world| async move {
-        let scene = Scene::new(&world, |_| Profile::calm(), lender_has_policies);
+        let scene = Scene::set(&world, |_| Profile::calm(), setting);
+        prepare(&scene);
         beside(&scene, &Notify::new(), course(&scene)).await;
     });
     assert!(violations.is_empty(), "{}", violations[0]);
@@ -101,12 +107,13 @@ fn shows(scene: &Scene, line: &str) {
 }
 
 /// The value of a series, by its name and a part of its labels.
-fn counted(scene: &Scene, name: &str, label: &str) -> f64 {
+fn counted(scene: &Scene, name: &str, label: &str) -> u64 {
     let name = format!("kubeocean_syncer_{name}{{");
     let all = scene.metrics.encode();
     let line = all.lines().find(|line| line.starts_with(&name) && line.contains(label));
     let value = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
-    value.unwrap_or_else(|| panic!("{name} with {label} is not in\n{all}"))
+    assert!(value.is_some(), "{name} with {label} is not in\n{all}");
+    value.unwrap_or_default()
 }
 
 #[test]
@@ -163,9 +170,9 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             shows(scene, r#"reclaim_duration_seconds_bucket{le="120.0",clusterbinding="w1"} 1"#);
             let late = counted(scene, "window_edge_error_seconds_bucket", r#"le="1.0""#);
             let edges = counted(scene, "window_edge_error_seconds_count", "");
-            assert!(late == edges && edges >= 3.0, "{late} of {edges}");
+            assert!(late == edges && edges >= 3, "{late} of {edges}");
             let renewals = counted(scene, "lease_renewal_interval_seconds_bucket", r#"le="12.0""#);
-            assert!(renewals > 90.0, "three nodes, every ten seconds, for seven minutes: {renewals}");
+            assert!(renewals > 90, "three nodes, every ten seconds, for seven minutes: {renewals}");
         },
         true,
     );
