@@ -33,6 +33,9 @@ pub(crate) const NOT_LATE: &str = "no pod is removed after its time";
 const HONEST: &str = "no node is not ready without a cause in the worker";
 const WITHIN_BASE: &str = "no node offers more than it has";
 
+/// The syncer may have heard of it so late.
+const LATELY: Duration = Duration::from_secs(600);
+
 /// What each node remembered, and since when.
 type Tenures = BTreeMap<String, Vec<(Timestamp, Tenure)>>;
 
@@ -152,33 +155,31 @@ impl Scene {
             }
             Ok(())
         });
+        // Also what a restored etcd has forgotten since.
+        let unready: Arc<Mutex<BTreeMap<String, Instant>>> = Arc::default();
+        let said = Arc::clone(&unready);
+        oracle.always("P", &self.phys.server, HONEST, move |commit| {
+            let states = [commit.old.as_deref(), commit.new.as_deref()];
+            if commit.plural == "nodes" && states.into_iter().flatten().any(is_unready) {
+                said.lock().insert(commit.name.clone(), Instant::now());
+            }
+            Ok(())
+        });
         let (phys, heard) = (self.phys.clone(), Arc::clone(&self.heard));
         oracle.always("V", &self.virt.server, HONEST, move |commit| {
-            let status = |object: Option<&Value>| {
-                let conditions = object.and_then(|object| object["status"]["conditions"].as_array());
-                let ready = conditions.into_iter().flatten().find(|one| one["type"] == "Ready");
-                ready.map(|ready| ready["status"].as_str().unwrap_or_default().to_owned())
-            };
             let falls = commit.plural == "nodes"
                 && commit.actor == SYNCER
-                && status(commit.new.as_deref()).is_some_and(|now| now != "True")
-                && status(commit.old.as_deref()).is_some_and(|before| before == "True");
-            let Some(new) = commit.new.as_deref().filter(|_| falls) else { return Ok(()) };
-            let node = VirtualNode::read(&object(new)).physical_name;
+                && commit.old.as_deref().is_some_and(is_ready);
+            let Some(new) = commit.new.as_deref().filter(|new| falls && is_unready(new)) else {
+                return Ok(());
+            };
             if heard.lock().was_silent() {
                 return Ok(());
             }
-            // It was so at some time that the syncer may have heard of.
-            let history = phys.server.history(0);
-            let told =
-                history.iter().rev().take(400).filter(|one| one.plural == "nodes" && *one.name == *node);
-            let said = told.flat_map(|one| [one.old.clone(), one.new.clone()]).flatten();
-            let mut said = said.filter_map(|object| status(Some(&object)));
-            if said.any(|status| status != "True") {
-                Ok(())
-            } else {
-                Err(format!("{}: nobody said so", commit.name))
-            }
+            let node = VirtualNode::read(&object(new)).physical_name;
+            let lately = unready.lock().get(&node).is_some_and(|at| at.elapsed() <= LATELY);
+            let is_so = phys.server.get("nodes", "", &node).is_some_and(|node| is_unready(&node));
+            if lately || is_so { Ok(()) } else { Err(format!("{}: nobody said so", commit.name)) }
         });
     }
 
@@ -454,4 +455,18 @@ impl Scene {
             }
         }
     }
+}
+
+/// What a node says of itself, if it says anything.
+fn readiness(node: &Value) -> Option<&str> {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|one| one["type"] == "Ready")?["status"].as_str()
+}
+
+fn is_ready(node: &Value) -> bool {
+    readiness(node) == Some("True")
+}
+
+fn is_unready(node: &Value) -> bool {
+    readiness(node).is_some_and(|status| status != "True")
 }
