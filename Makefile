@@ -79,11 +79,12 @@ lint: ## Check format and lints
 	else echo "cargo-deny is not installed: a test checks the licences, nobody the bans"; fi
 
 .PHONY: bench
-bench: prepare ## Measure the sandbox and the door to API servers, and print the figures
+bench: prepare ## Measure the sandbox, the door to API servers and the syncer, and print the figures
 	@$(MAKE) --no-print-directory lab
 	cargo bench --locked --package kubeocean-cluster --bench cluster $(ARGS)
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
+	cargo bench --locked --package kubeocean --bench syncer $(ARGS)
 
 # How many seeds `make soak` runs of each simulation, and from which one on.
 SEEDS ?= 20000
