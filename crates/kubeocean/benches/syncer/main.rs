@@ -19,6 +19,7 @@ mod objects;
 mod place;
 mod process;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use place::Place;
@@ -87,10 +88,11 @@ async fn main() {
         there = nodes;
         let idle = if nodes == SIZES[SIZES.len() - 1] { steady } else { SHORTLY };
         all.push(measure(&place, nodes, Duration::from_secs(idle)).await);
+        keep(&all);
     }
     place.stop().await;
     print(&all);
-    keep(&all);
+    println!("all samples: {}", samples().display());
 }
 
 async fn measure(place: &Place, nodes: usize, idle: Duration) -> Measured {
@@ -223,14 +225,16 @@ fn print(all: &[Measured]) {
 }
 
 fn line(what: &str, values: &[String], growth: &[String], budget: &str) {
-    let wide = |texts: &[String]| texts.iter().map(|text| format!("{text:>12}")).collect::<String>();
+    let wide = |texts: &[String]| texts.iter().map(|text| format!("{text:>12}")).collect::<Vec<_>>().concat();
     println!("{what:<46}{}{:<24} {budget:>8}", wide(values), wide(growth));
 }
 
 /// Where cargo keeps what benchmarks leave.
+fn samples() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncer.json")
+}
+
 fn keep(all: &[Measured]) {
     let raw: Vec<Value> = all.iter().zip(SIZES).map(|(of, nodes)| of.raw(nodes)).collect();
-    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncer.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&raw).unwrap()).unwrap();
-    println!("all samples: {}", file.display());
+    std::fs::write(samples(), serde_json::to_string_pretty(&raw).unwrap()).unwrap();
 }

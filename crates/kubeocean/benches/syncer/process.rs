@@ -1,12 +1,12 @@
 //! A syncer as a process of its own: what it costs, and what it asked of API servers.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::objects::BINDING;
@@ -16,17 +16,20 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 pub(super) struct Syncer {
     child: Child,
-    log: PathBuf,
+    metrics: SocketAddr,
 }
 
 impl Syncer {
     /// As it is deployed. The kernel ends it with the thread that calls.
     pub(super) fn start(directory: &Path, kubeconfig: &Path) -> Self {
-        let log = directory.join("syncer.log");
-        let file = File::create(&log).unwrap();
+        let file = File::create(directory.join("syncer.log")).unwrap();
+        // Free a moment ago, and nobody else is asked for it.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let metrics = free.local_addr().unwrap();
+        drop(free);
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), "syncer", "--leader-elect"])
-            .args(["--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"])
+            .args([format!("--metrics-bind-address={metrics}"), "--health-probe-bind-address=0".to_owned()])
             .arg(format!("--cluster-binding-name={BINDING}"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
@@ -37,7 +40,7 @@ impl Syncer {
             .stderr(file)
             .spawn()
             .unwrap();
-        Self { child, log }
+        Self { child, metrics }
     }
 
     /// Asks it to end, and waits until it has: its hold is given back then.
@@ -81,10 +84,7 @@ impl Syncer {
     }
 
     async fn metrics(&self) -> String {
-        let said = std::fs::read_to_string(&self.log).unwrap();
-        let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let started = lines.find(|line| line["message"] == "starting").unwrap();
-        let mut stream = tokio::net::TcpStream::connect(started["metrics"].as_str().unwrap()).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(self.metrics).await.unwrap();
         let question = b"GET /metrics HTTP/1.1\r\nhost: syncer\r\nconnection: close\r\n\r\n";
         stream.write_all(question).await.unwrap();
         let mut answer = String::new();
