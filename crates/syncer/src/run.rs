@@ -191,13 +191,21 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     process::export(&metrics)?;
     let admin = Admin::new(metrics.clone(), telemetry.log());
     let server = admin.bind(&addresses).await?;
+    let (metrics_at, probes_at) = (server.metrics_address(), server.probe_address());
     let mut signals = Signals::listen()?;
     let clock = Clock::system();
     let zone = zone(&environment)?;
     let credentials = Credentials::infer(kubeconfig.as_deref()).await?;
     let address = credentials.server();
     let limits = |name: &str, qps, burst| Connection::new(name, SYNCER, &metrics).limited(qps, burst);
-    tracing::info!(server = address, binding = cluster_binding_name, namespace, "starting");
+    tracing::info!(
+        server = address,
+        binding = cluster_binding_name,
+        namespace,
+        metrics = metrics_at.map(tracing::field::display),
+        probes = probes_at.map(tracing::field::display),
+        "starting"
+    );
     let virt = Cluster::connect(credentials, limits("virtual", virtual_client_qps, virtual_client_burst))?;
     let phys = Cluster::over(nowhere(), limits("physical", physical_client_qps, physical_client_burst));
     let stop_serving = CancellationToken::new();

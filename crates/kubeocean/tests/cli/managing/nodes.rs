@@ -57,6 +57,15 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
 
     apply(&place.virt, &policies(), &policy("w1", &json!({}))).await;
     all_are(&place, W1, "three virtual nodes are usable", usable).await;
+    // Who stands by knows as much as who leads.
+    for process in [&one, &other] {
+        until("Prometheus sees them", async || {
+            let shown = ["vnode_total", "worker_reachable"]
+                .map(|name| process.metric(&format!("kubeocean_syncer_{name}"), r#"clusterbinding="w1""#));
+            if shown == [3.0, 1.0] { Ok(()) } else { Err(format!("{shown:?}")) }
+        })
+        .await;
+    }
 
     what_people_do_stays(&place).await;
     the_scheduler_believes_them(&place).await;
