@@ -61,8 +61,9 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     for process in [&one, &other] {
         until("Prometheus sees them", async || {
             let shown = ["vnode_total", "worker_reachable"]
-                .map(|name| process.metric(&format!("kubeocean_syncer_{name}"), r#"clusterbinding="w1""#));
-            if shown == [3.0, 1.0] { Ok(()) } else { Err(format!("{shown:?}")) }
+                .map(|name| process.metric(&format!("kubeocean_syncer_{name}"), r#"clusterbinding="w1""#))
+                .map(|value| value.to_string());
+            if shown == ["3", "1"] { Ok(()) } else { Err(format!("{shown:?}")) }
         })
         .await;
     }
