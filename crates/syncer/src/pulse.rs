@@ -253,11 +253,14 @@ impl Pulse {
             (state.told.replace(now), now, passed_over)
         };
         let was_lost = matches!(before, Some(Worker::Lost { .. }));
+        let is_back = was_lost && !matches!(now, Worker::Lost { .. });
         match now {
             Worker::Known if is_news || passed_over || before != Some(Worker::Known) => {
-                (self.changed)(was_lost);
+                (self.changed)(is_back);
             }
             Worker::Lost { .. } if !was_lost => (self.changed)(false),
+            // Its nodes are kept alive from this moment on, also while it is being listed.
+            _ if is_back => (self.changed)(true),
             // What is not known is no reason to do anything.
             _ => {}
         }
