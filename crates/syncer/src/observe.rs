@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation, Observed, Part, Series};
+use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation, Observed, Series};
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::quantity::Quantity;
 use kubeocean_model::resources::Resources;
@@ -165,11 +165,7 @@ impl Measure {
                 let all = vnode.allocatable.iter();
                 all.filter_map(|(resource, text)| Some((resource.clone(), amount(text)?))).collect()
             }
-            Self::PhysicalUsage => world.usage.with(&vnode.physical_name, |ledger| {
-                let mut others = ledger.used();
-                others.take(&ledger.ours());
-                listed(&others)
-            }),
+            Self::PhysicalUsage => world.usage.with(&vnode.physical_name, |ledger| listed(&ledger.used())),
             Self::VirtualUsage => world.usage.with(&vnode.physical_name, |ledger| listed(&ledger.ours())),
         }
     }
@@ -195,51 +191,35 @@ pub(crate) fn nodes(
     let pulse = pulse.clone();
     shown.push(reachable.observe(labels, move || Some(if pulse.is_alive() { 1.0 } else { 0.0 })));
     for (name, help, measure) in Measure::ALL {
-        shown.push(each(&part, (name, help), measure, binding, world)?);
-        shown.push(sum(&part, (name, help), measure, binding, world)?);
+        let family = part.shared(&format!("vnode_{name}"), help, Observed::<OfNode>::default)?;
+        let (of, known) = (binding.to_owned(), world.clone());
+        shown.push(family.observe_all(move || each(measure, &of, &known)));
+        let help = format!("{help}, all together");
+        let family = part.shared(&format!("cluster_{name}"), &help, Observed::<OfCluster>::default)?;
+        let (of, known) = (binding.to_owned(), world.clone());
+        shown.push(family.observe_all(move || sums(measure, &of, &known)));
     }
     Ok(shown)
 }
 
-fn each(
-    part: &Part,
-    (name, help): (&str, &str),
-    measure: Measure,
-    binding: &str,
-    world: &World,
-) -> Result<Observation, MetricsError> {
-    let family = part.shared(&format!("vnode_{name}"), help, Observed::<OfNode>::default)?;
-    let (world, binding) = (world.clone(), binding.to_owned());
-    Ok(family.observe_all(move || {
-        let mut all = Vec::new();
-        for (key, vnode) in world.vnodes.all() {
-            for (resource, amount) in measure.of(&world, &vnode) {
-                let (clusterbinding, node) = (binding.clone(), key.name.to_string());
-                all.push((OfNode { clusterbinding, node, resource }, amount));
-            }
+fn each(measure: Measure, binding: &str, world: &World) -> Vec<(OfNode, f64)> {
+    let mut all = Vec::new();
+    for (key, vnode) in world.vnodes.all() {
+        for (resource, amount) in measure.of(world, &vnode) {
+            let (clusterbinding, node) = (binding.to_owned(), key.name.to_string());
+            all.push((OfNode { clusterbinding, node, resource }, amount));
         }
-        all
-    }))
+    }
+    all
 }
 
-fn sum(
-    part: &Part,
-    (name, help): (&str, &str),
-    measure: Measure,
-    binding: &str,
-    world: &World,
-) -> Result<Observation, MetricsError> {
-    let help = format!("{help}, all together");
-    let family = part.shared(&format!("cluster_{name}"), &help, Observed::<OfCluster>::default)?;
-    let (world, binding) = (world.clone(), binding.to_owned());
-    Ok(family.observe_all(move || {
-        let mut sums = BTreeMap::<String, f64>::new();
-        for (_, vnode) in world.vnodes.all() {
-            for (resource, amount) in measure.of(&world, &vnode) {
-                *sums.entry(resource).or_default() += amount;
-            }
+fn sums(measure: Measure, binding: &str, world: &World) -> Vec<(OfCluster, f64)> {
+    let mut sums = BTreeMap::<String, f64>::new();
+    for (_, vnode) in world.vnodes.all() {
+        for (resource, amount) in measure.of(world, &vnode) {
+            *sums.entry(resource).or_default() += amount;
         }
-        let labelled = |resource| OfCluster { clusterbinding: binding.clone(), resource };
-        sums.into_iter().map(|(resource, sum)| (labelled(resource), sum)).collect()
-    }))
+    }
+    let labelled = |resource| OfCluster { clusterbinding: binding.to_owned(), resource };
+    sums.into_iter().map(|(resource, sum)| (labelled(resource), sum)).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
-use kubeocean_api::keys::{annotations, taints};
+use kubeocean_api::keys::{annotations, labels, taints};
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_testkit::chaos::{Partition, Profile};
 use kubeocean_testkit::crash::{Crash, Ending, enumerate};
@@ -16,7 +16,7 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, REST_WITHIN, Scene, Setting, minute, text};
+use crate::scene::{BINDING, MOUNT, REST_WITHIN, Scene, Setting, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -87,6 +87,20 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             shows(scene, &format!("cluster_origin_resource{all} 22.5"));
             shows(scene, &format!("cluster_available_resource{all} 10.0"));
             shows(scene, &format!("cluster_physical_usage{all} 2.5"));
+            // What we run there ourselves is not what others use.
+            let binding = scene.server().get("clusterbindings", "", BINDING).unwrap();
+            let ours = json!({
+                "metadata": {"name": "twin", "labels": {labels::BINDING_UID: text(&binding, "/metadata/uid")}},
+                "spec": {
+                    "nodeName": "n1", "automountServiceAccountToken": false,
+                    "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+                },
+            });
+            assert_eq!(scene.make(&scene.phys, "pods", MOUNT, ours), 201);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            shows(scene, &format!("vnode_physical_usage{node} 2.5"));
+            shows(scene, &format!("vnode_virtual_usage{node} 1.0"));
+            scene.remove(&scene.phys, "pods", MOUNT, "twin");
             scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
             wait(scene, "gone", 60, || scene.at_rest()).await;
             assert!(scene.vnodes().is_empty());
