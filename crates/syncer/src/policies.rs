@@ -89,7 +89,8 @@ impl Policies {
         let Some(heard) = self.heard() else { return false };
         let mut state = self.state.lock();
         let before = state.access;
-        let lasts = state.doubt.is_some_and(|(doubt, since)| doubt == heard && since.elapsed() >= DOUBTED_FOR);
+        let lasts =
+            state.doubt.is_some_and(|(doubt, since)| doubt == heard && since.elapsed() >= DOUBTED_FOR);
         if heard == state.access || state.access != Access::Served || lasts {
             state.access = heard;
             state.doubt = None;

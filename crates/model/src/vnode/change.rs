@@ -21,10 +21,7 @@ use crate::quantity::Quantity;
 use crate::resources::Resources;
 
 /// By what we know a virtual node as the one that we would have made.
-const STAMP: Mark = Mark {
-    labels: &[labels::BINDING_UID],
-    annotations: &[annotations::PHYSICAL_NODE_NAME],
-};
+const STAMP: Mark = Mark { labels: &[labels::BINDING_UID], annotations: &[annotations::PHYSICAL_NODE_NAME] };
 
 /// An offer that rises can wait: nothing is wrong with a node that says less than it has. Pods of others that come and go
 /// would otherwise be two writes each; once in ten seconds, a thousand nodes that all change all the time are a hundred a second.
@@ -179,7 +176,8 @@ pub fn show(meta: &Meta, binding: &Binding) -> Action {
     let body = json!({"metadata": {"labels": {labels::CLUSTER_BINDING: binding.name}}});
     let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
     let key = Key::<Virtual>::cluster_scoped(&*meta.name);
-    Action::new(kinds::NODE, &key, verb, "someone took away the label by which it is found").if_uid(&*meta.uid)
+    Action::new(kinds::NODE, &key, verb, "someone took away the label by which it is found")
+        .if_uid(&*meta.uid)
 }
 
 fn on(existing: &VirtualNode, verb: Verb, why: &'static str) -> Action {

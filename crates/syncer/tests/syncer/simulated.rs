@@ -617,8 +617,10 @@ fn what_people_put_on_a_virtual_node_stays_and_one_that_they_hide_is_found() {
             assert!(found["spec"]["taints"].as_array().unwrap().contains(&theirs), "{found:#}");
 
             hide(scene, "vnode-c1-n2");
-            wait(scene, "found", 10, || scene.at_rest()).await;
-            assert_eq!(node("vnode-c1-n2")["metadata"]["labels"][labels::CLUSTER_BINDING], BINDING);
+            let is_found = || node("vnode-c1-n2")["metadata"]["labels"][labels::CLUSTER_BINDING] == BINDING;
+            wait(scene, "found", 10, || if is_found() { Ok(()) } else { Err("hidden".to_owned()) }).await;
+            wait(scene, "as it was", 10, || scene.at_rest()).await;
+            assert!(is_found());
         },
         false,
     );
@@ -656,7 +658,10 @@ fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
             assert!(scene.get_pod("plain").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
             let pod = scene.get_pod("plain");
-            assert!(pod.as_deref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()), "{pod:?}");
+            assert!(
+                pod.as_deref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()),
+                "{pod:?}"
+            );
         },
         true,
     );
