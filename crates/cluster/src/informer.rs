@@ -347,6 +347,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
             let call = Call { accept, ..Call::read("list", &self.kind, path) };
             let page = Page::read(&self.cluster.ask(call).await?)?;
+            self.store.progress().take_in_list();
             for object in page.items {
                 self.take_in(object);
             }
@@ -447,6 +448,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             };
             match event {
                 Ok(event) => {
+                    if list.is_some() {
+                        self.store.progress().take_in_list();
+                    }
                     if let Err(cause) = self.take_event(event, &mut end, &mut list) {
                         end.cause = cause;
                         return end;

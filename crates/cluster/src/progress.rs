@@ -31,6 +31,8 @@ struct State {
     seen: Option<u64>,
     lists_begun: u64,
     list_ended: u64,
+    /// Something of a list was taken in that is not complete.
+    half_listed: bool,
     heard_at: Option<Instant>,
     trouble: Option<CallError>,
     listeners: Vec<Listener>,
@@ -127,6 +129,17 @@ impl Progress {
         self.state.lock().list_ended
     }
 
+    /// Whether the store is between two lists: some of the last one was taken in, and it is not complete. Who acts on what is absent has
+    /// to wait.
+    pub fn is_half_listed(&self) -> bool {
+        self.state.lock().half_listed
+    }
+
+    /// Something of a list is about to be taken in.
+    pub(crate) fn take_in_list(&self) {
+        self.state.lock().half_listed = true;
+    }
+
     /// Tells stores apart for as long as they live.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.state).addr()
@@ -148,6 +161,7 @@ impl Progress {
         self.advance(|state| {
             state.seen = version;
             state.list_ended = list;
+            state.half_listed = false;
             Step::List
         });
         self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));

@@ -15,6 +15,7 @@ use crate::binding::Binding;
 use crate::key::{Key, Virtual};
 use crate::naming::Origin;
 use crate::reclaim::VirtualPod;
+use crate::vnode::VirtualNode;
 
 /// A port of a node that a pod has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,11 +76,11 @@ pub fn of_pod(spec: &str) -> Vec<HostPort> {
 pub fn plan(
     binding: &Binding,
     virtual_cluster: &str,
-    vnode: &str,
+    vnode: &VirtualNode,
     wanted: &BTreeSet<HostPort>,
     existing: &[&VirtualPod],
 ) -> Vec<Action> {
-    let name = name(vnode, wanted);
+    let name = name(vnode.name(), wanted);
     let why = "others use these host ports in the worker cluster";
     let lives = |pod: &&&VirtualPod| !pod.meta.is_deleting() && !pod.is_terminal;
     let current = existing.iter().filter(lives).find(|pod| *pod.meta.name == *name);
@@ -113,7 +114,7 @@ fn name(vnode: &str, ports: &BTreeSet<HostPort>) -> String {
     origin.physical_name().as_str().to_owned()
 }
 
-fn body(binding: &Binding, virtual_cluster: &str, vnode: &str, ports: &BTreeSet<HostPort>) -> Value {
+fn body(binding: &Binding, virtual_cluster: &str, vnode: &VirtualNode, ports: &BTreeSet<HostPort>) -> Value {
     let port = |port: &HostPort| {
         let mut value = json!({"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol});
         if !port.address.is_empty() {
@@ -122,12 +123,18 @@ fn body(binding: &Binding, virtual_cluster: &str, vnode: &str, ports: &BTreeSet<
         value
     };
     json!({
-        "metadata": {"labels": {
-            labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: binding.uid,
-            labels::VIRTUAL_CLUSTER_UID: virtual_cluster, labels::HOSTPORT_FAKE_POD: TRUE,
-        }},
+        "metadata": {
+            "labels": {
+                labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: binding.uid,
+                labels::VIRTUAL_CLUSTER_UID: virtual_cluster, labels::HOSTPORT_FAKE_POD: TRUE,
+            },
+            // Of its node, as static pods are: `kubectl drain` refuses to end what nobody would make anew.
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": vnode.name(), "uid": &*vnode.meta.uid, "controller": true},
+            ],
+        },
         "spec": {
-            "nodeName": vnode,
+            "nodeName": vnode.name(),
             "containers": [{
                 "name": "ports", "image": "kubeocean.invalid/runs-nowhere",
                 "ports": ports.iter().map(port).collect::<Vec<_>>(),

@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use kubeocean_api::keys::reasons::Event as EventReason;
 
+pub use change::{is_hidden, show};
 pub use existing::VirtualNode;
 pub use physical::{PhysicalNode, Taint};
 pub use tenure::{Cause, Demand, Leaving, Tenure, Terms};

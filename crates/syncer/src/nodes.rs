@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::{labels, reasons};
 use kubeocean_cluster::apply::Outcome;
@@ -36,6 +37,9 @@ impl Syncer {
         }
         let Some(binding) = self.binding() else { return Verdict::Done };
         let now = self.reconciler.clock.now();
+        // Before and after what is read of it: a list may come in between.
+        let was_known = matches!(self.pulse.worker(), Worker::Known);
+        self.remind(&duty, self.timekeeping.due(name), now);
         let existing = self.world.vnode_of(name);
         let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
         let policies = self.policies.read();
@@ -44,7 +48,10 @@ impl Syncer {
                 .usage
                 .with(name, |ledger| Explanation::of(&binding, &policies.all, &node.node, ledger, now))
         });
-        let worker = self.pulse.worker();
+        let worker = match self.pulse.worker() {
+            Worker::Known if !was_known => Worker::NotKnown,
+            worker => worker,
+        };
         if matches!(worker, Worker::Known) {
             // One that cannot be read was looked at all the same.
             let standing = seen.as_ref().map(|_| explanation.as_ref().map(Standing::of).unwrap_or_default());
@@ -93,6 +100,7 @@ impl Syncer {
             now,
         };
         let decision = vnode::plan(&situation);
+        self.remind(&duty, decision.again_at, now);
         let uid = match self.write_node(&duty, &situation, &decision).await {
             Ok(uid) => uid,
             Err(verdict) => return verdict,
@@ -105,7 +113,8 @@ impl Syncer {
         if existing.is_none() && seen.is_none() {
             self.ports.release(vnode);
         }
-        if let (Some(existing), Worker::Known, true) = (existing, worker, decision.actions.is_empty())
+        let keeps = matches!(worker, Worker::Known) || binding.is_deleting;
+        if let (Some(existing), true, true) = (existing, keeps, decision.actions.is_empty())
             && let Err(verdict) = self.keep_company(&duty, &binding, existing).await
         {
             return verdict;
@@ -132,6 +141,13 @@ impl Syncer {
                     // Another cluster's node has that name; ours gets the other one.
                     self.name_is_taken(binding, physical_name, &action.name);
                     return Err(Verdict::Failed("name-taken"));
+                }
+                Outcome::ExistsOurs(found)
+                    if action.kind == kinds::NODE && vnode::is_hidden(&found.meta, binding) =>
+                {
+                    // Someone took the label away by which we find it.
+                    let shown = self.reconciler.write(duty, &vnode::show(&found.meta, binding)).await;
+                    return Err(shown.verdict());
                 }
                 Outcome::Done(written) if action.kind == kinds::NODE => {
                     uid = written.uid.clone().or(uid);
@@ -170,15 +186,25 @@ impl Syncer {
         let ports = if leaves { BTreeSet::new() } else { self.world.usage.ports(&vnode.physical_name) };
         let pods = self.world.pods_on(vnode.name());
         let placeholders: Vec<_> = pods.iter().map(|pod| &pod.0).filter(|pod| pod.is_placeholder()).collect();
-        actions.extend(hostports::plan(binding, virtual_cluster, vnode.name(), &ports, &placeholders));
+        actions.extend(hostports::plan(binding, virtual_cluster, vnode, &ports, &placeholders));
+        let mut all = Ok(());
         for action in &actions {
             let outcome = self.reconciler.write(duty, action).await;
             if !outcome.fulfils(action) {
                 self.complain(action, &outcome);
-                return Err(outcome.verdict());
+                all = Err(outcome.verdict());
             }
         }
-        Ok(())
+        all
+    }
+
+    /// The lease clock waits for nobody: whatever becomes of this look, there is one then.
+    pub(crate) fn remind(&self, duty: &Duty, at: Option<Timestamp>, now: Timestamp) {
+        if let Some(at) = at.filter(|at| *at > now)
+            && let Verdict::Again(wait) = look_again(Some(at), now)
+        {
+            self.reconciler.queue.add_after(duty.clone(), wait);
+        }
     }
 
     /// A virtual node with what it remembered, also if someone took that away: a grace period is not shorter for that.
@@ -275,8 +301,13 @@ impl Syncer {
 
     /// A server that refuses what is right by our own lights is for people to hear of.
     pub(crate) fn complain(&self, action: &Action, outcome: &Outcome) {
+        let creates = matches!(action.verb, Verb::Create { .. });
         let why = match outcome {
             Outcome::Invalid(status) | Outcome::Forbidden(status) => status.to_string(),
+            Outcome::ExistsForeign if creates => "there is one that is not ours; delete it".to_owned(),
+            Outcome::Gone if creates => {
+                format!("there is no namespace {}; make it, or install everything again", action.namespace)
+            }
             _ => return,
         };
         let Some(subject) = self.binding_subject() else { return };

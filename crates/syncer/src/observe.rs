@@ -84,6 +84,11 @@ impl Timekeeping {
         })
     }
 
+    /// When a node has to be looked at.
+    pub(crate) fn due(&self, node: &str) -> Option<Timestamp> {
+        self.due.lock().get(node).copied()
+    }
+
     /// A node was looked at, and what was to be written is: the clock asks for the next look then.
     pub(crate) fn looked(&self, node: &Arc<str>, next: Option<Timestamp>, now: Timestamp) {
         let mut due = self.due.lock();

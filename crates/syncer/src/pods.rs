@@ -5,7 +5,7 @@ use std::time::Duration;
 use kubeocean_cluster::events::Subject;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
-use kubeocean_model::action::{Verb, kinds};
+use kubeocean_model::action::{Action, Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::reclaim::{self, Situation, Twin};
 use kubeocean_model::vnode::Worker;
@@ -43,13 +43,19 @@ impl Syncer {
             now,
         };
         let decision = reclaim::plan(&situation);
-        for action in &decision.actions {
+        self.remind(&duty, decision.again_at, now);
+        for (index, action) in decision.actions.iter().enumerate() {
             let outcome = self.reconciler.write(&duty, action).await;
             if !outcome.fulfils(action) {
                 if matches!(action.verb, Verb::Evict { .. }) {
                     return look_again(decision.again_at, now).at_most(ASK_AGAIN);
                 }
                 self.complain(action, &outcome);
+                let removes = |later: &Action| matches!(later.verb, Verb::Delete { .. });
+                // Who does not take our word does not keep its pod for that.
+                if outcome.is_refused() && decision.actions[index + 1..].iter().any(removes) {
+                    continue;
+                }
                 return outcome.verdict();
             }
         }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use kubeocean_cluster::error::CallError;
 use kubeocean_model::key::Side;
@@ -13,8 +14,12 @@ use kubeocean_model::object::Object;
 use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::window::Zone;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::world::World;
+
+/// Longer than between two tries of an informer: what was there is not taken for gone at one word.
+const DOUBTED_FOR: Duration = Duration::from_secs(60);
 
 /// Whether the worker cluster has policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +44,8 @@ pub(crate) struct Policies {
 
 struct State {
     access: Access,
-    /// What it seems to be otherwise, heard once.
-    doubt: Option<Access>,
+    /// What it seems to be otherwise, and since when.
+    doubt: Option<(Access, Instant)>,
     read: Option<Arc<Read>>,
 }
 
@@ -84,12 +89,13 @@ impl Policies {
         let Some(heard) = self.heard() else { return false };
         let mut state = self.state.lock();
         let before = state.access;
-        let at_once = state.access != Access::Served || state.doubt == Some(heard);
-        if heard == state.access || at_once {
+        let lasts =
+            state.doubt.is_some_and(|(doubt, since)| doubt == heard && since.elapsed() >= DOUBTED_FOR);
+        if heard == state.access || state.access != Access::Served || lasts {
             state.access = heard;
             state.doubt = None;
-        } else {
-            state.doubt = Some(heard);
+        } else if state.doubt.is_none_or(|(doubt, _)| doubt != heard) {
+            state.doubt = Some((heard, Instant::now()));
         }
         state.access != before
     }

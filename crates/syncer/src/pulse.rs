@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::error::CallError;
-use kubeocean_cluster::progress::Step;
+use kubeocean_cluster::progress::{Progress, Step};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::vnode::Worker;
@@ -130,7 +130,9 @@ impl Pulse {
             let now = self.clock.now();
             return Worker::Lost { since: now.checked_sub(silence).unwrap_or(now) };
         }
-        let synced = self.world.physical_progress().iter().all(|(_, progress)| progress.is_synced());
+        let is_whole = |progress: &Progress| progress.is_synced() && !progress.is_half_listed();
+        let synced = self.world.physical_progress().iter().all(|(_, progress)| is_whole(progress))
+            && !self.world.physical_policies.progress().is_half_listed();
         let verified = state.verified.as_ref() == Some(&self.lists());
         if synced && verified && self.policies.is_known() { Worker::Known } else { Worker::NotKnown }
     }

@@ -21,6 +21,7 @@ use kubeocean_model::leasing::{SYNCER, has_begun};
 use kubeocean_model::vnode::Settings;
 use kubeocean_model::window::Zone;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::endpoints::Ports;
@@ -154,6 +155,7 @@ impl Syncer {
         let shown = observe::nodes(&metrics, &subject.binding, &world, &pulse)?;
         let renewals = Renewals {
             timekeeping: timekeeping.clone(),
+            turn: Arc::new(Mutex::new(Instant::now())),
             last: Arc::default(),
             queue: leases,
             applier: applier.clone(),

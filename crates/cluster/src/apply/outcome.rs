@@ -65,6 +65,11 @@ impl fmt::Debug for Written {
 }
 
 impl Outcome {
+    /// Whether the server does not want it, and will not want it the next time either.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self, Self::Invalid(_) | Self::Forbidden(_))
+    }
+
     /// Whether the world is now as the action wanted it.
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Unchanged { .. } | Self::ExistsOurs(_))

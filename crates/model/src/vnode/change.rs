@@ -6,24 +6,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use kubeocean_api::keys::{annotations, finalizers, is_ours, taints::MARKS};
+use kubeocean_api::keys::{annotations, finalizers, is_ours, labels, taints::MARKS};
 use serde_json::{Map, Value, json};
 
 use super::existing::Expected;
 use super::wish::Wish;
 use super::{Situation, Taint, VirtualNode};
 use crate::action::{Action, Mark, PatchForm, Verb, kinds};
+use crate::binding::Binding;
 use crate::condition::whole_seconds;
 use crate::key::{Key, Virtual};
-use crate::object::Pairs;
+use crate::object::{Meta, Pairs};
 use crate::quantity::Quantity;
 use crate::resources::Resources;
 
 /// By what we know a virtual node as the one that we would have made.
-const STAMP: Mark = Mark {
-    labels: &[kubeocean_api::keys::labels::BINDING_UID],
-    annotations: &[annotations::PHYSICAL_NODE_NAME],
-};
+const STAMP: Mark = Mark { labels: &[labels::BINDING_UID], annotations: &[annotations::PHYSICAL_NODE_NAME] };
 
 /// An offer that rises can wait: nothing is wrong with a node that says less than it has. Pods of others that come and go
 /// would otherwise be two writes each; once in ten seconds, a thousand nodes that all change all the time are a hundred a second.
@@ -168,6 +166,20 @@ pub(super) fn lose(existing: &VirtualNode, ready: &Value) -> Vec<Action> {
     actions
 }
 
+/// Whether a virtual node of ours lacks the label by which it is found.
+pub fn is_hidden(meta: &Meta, binding: &Binding) -> bool {
+    meta.labels.get(labels::CLUSTER_BINDING) != Some(binding.name.as_str())
+}
+
+/// Puts the label back by which it is found; all else is mended when it is seen.
+pub fn show(meta: &Meta, binding: &Binding) -> Action {
+    let body = json!({"metadata": {"labels": {labels::CLUSTER_BINDING: binding.name}}});
+    let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
+    let key = Key::<Virtual>::cluster_scoped(&*meta.name);
+    Action::new(kinds::NODE, &key, verb, "someone took away the label by which it is found")
+        .if_uid(&*meta.uid)
+}
+
 fn on(existing: &VirtualNode, verb: Verb, why: &'static str) -> Action {
     Action::new(kinds::NODE, &Key::<Virtual>::cluster_scoped(existing.name()), verb, why)
         .if_uid(&*existing.meta.uid)
@@ -197,16 +209,21 @@ impl IntoChanges for Vec<Value> {
 
 /// What is ours when this is written: what we put, but for what someone else had put there before.
 fn expected(wish: &Wish, existing: Option<&VirtualNode>) -> Expected {
-    let mut annotations: BTreeSet<String> = wish.annotations.keys().cloned().collect();
-    annotations.extend([annotations::EXPECTED_METADATA, annotations::LAST_SYNC_TIME].map(str::to_owned));
-    let theirs = |key: &str, on: &Pairs, known: Option<&BTreeSet<String>>| is_theirs(key, on, known);
     let known = existing.and_then(|existing| existing.expected.as_ref());
     let labels = wish.labels.keys().filter(|key| {
-        existing.is_none_or(|existing| !theirs(key, &existing.meta.labels, known.map(|known| &known.labels)))
+        let known = known.map(|known| &known.labels);
+        existing.is_none_or(|existing| !is_theirs(key, &existing.meta.labels, known))
     });
-    // Our own marks are known by their keys.
+    let annotations = wish.annotations.keys().filter(|key| {
+        let known = known.map(|known| &known.annotations);
+        existing.is_none_or(|existing| !is_theirs(key, &existing.meta.annotations, known))
+    });
+    let mut annotations: BTreeSet<String> = annotations.cloned().collect();
+    annotations.extend([annotations::EXPECTED_METADATA, annotations::LAST_SYNC_TIME].map(str::to_owned));
+    // Our own marks are known by their keys. A node may have a key and effect once: whose it is does not depend on the value.
     let own = |taint: &&Taint| {
-        let is_there = existing.is_some_and(|existing| existing.taints.iter().any(|one| is_same(one, taint)));
+        let is_it = |one: &Value| one["key"] == *taint.key && one["effect"] == *taint.effect;
+        let is_there = existing.is_some_and(|existing| existing.taints.iter().any(is_it));
         !is_ours(&taint.key) && (!is_there || known.is_none_or(|known| known.taints.contains(&word(taint))))
     };
     Expected {

@@ -113,6 +113,8 @@ impl Terms {
     /// The terms of a policy now. What is remembered of a window that has closed stays.
     fn of(policy: &Policy, before: Option<&Self>, now: Timestamp) -> Self {
         let closed_at = (!policy.schedule.active(now)).then(|| {
+            // What the window of another policy did is not this one's: its grace counts from when it counts.
+            let before = before.filter(|before| before.policy == policy.name);
             let known = before.and_then(|before| before.closed_at.or(before.closes_at));
             // A window that was cut short closes when that is noticed, and one that nobody watched closed in time.
             known.filter(|at| *at <= now).unwrap_or(now)

@@ -359,8 +359,15 @@ fn deed(scene: &Scene, draw: u64) {
         27 if (draw >> 30).is_multiple_of(8) => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
         28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
         29 => scene.budget((draw >> 30 & 1) as u32 * 5),
+        30 => hide(scene, &vnode),
         _ => scene.bind(),
     }
+}
+
+/// Takes the label away by which a virtual node is found.
+fn hide(scene: &Scene, vnode: &str) {
+    let body = json!({"metadata": {"labels": {labels::CLUSTER_BINDING: null}}});
+    scene.patch(&scene.virt, "nodes", "", vnode, body);
 }
 
 async fn chaos(world: World) -> Scene {
@@ -599,4 +606,103 @@ fn a_syncer_that_dies_at_any_write_ends_where_it_would_have_ended() {
         println!("{point}:\n  {}", lines.join("\n  "));
     }
     assert!(enumerated.differences.is_empty(), "{} points end otherwise", enumerated.differences.len());
+}
+
+#[test]
+fn what_people_put_on_a_virtual_node_stays_and_one_that_they_hide_is_found() {
+    calm(
+        async |scene| {
+            scene.policy(&scene.virt, "all", json!({}));
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            let theirs = json!({"key": "dedicated", "value": "mine", "effect": "NoSchedule"});
+            let node = |name: &str| scene.server().get("nodes", "", name).unwrap();
+            let mut taints = node("vnode-c1-n1")["spec"]["taints"].as_array().cloned().unwrap();
+            taints.push(theirs.clone());
+            scene.patch(&scene.virt, "nodes", "", "vnode-c1-n1", json!({"spec": {"taints": taints}}));
+            let lenders = json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]);
+            scene.patch(&scene.phys, "nodes", "", "n1", json!({"spec": {"taints": lenders}}));
+            for zone in ["b", "c"] {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                scene.patch(&scene.phys, "nodes", "", "n1", json!({"metadata": {"labels": {"zone": zone}}}));
+            }
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let found = node("vnode-c1-n1");
+            assert_eq!(found["metadata"]["labels"]["zone"], "c");
+            assert!(found["spec"]["taints"].as_array().unwrap().contains(&theirs), "{found:#}");
+
+            hide(scene, "vnode-c1-n2");
+            let is_found = || node("vnode-c1-n2")["metadata"]["labels"][labels::CLUSTER_BINDING] == BINDING;
+            wait(scene, "found", 10, || if is_found() { Ok(()) } else { Err("hidden".to_owned()) }).await;
+            wait(scene, "as it was", 10, || scene.at_rest()).await;
+            assert!(is_found());
+        },
+        false,
+    );
+}
+
+#[test]
+fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
+    calm(
+        async |scene| {
+            let now = scene.clock.now();
+            let window = json!({"start": minute(now, -60), "end": minute(now, 9)});
+            let spec =
+                json!({"timeWindows": [window], "forceReclaim": true, "gracefulReclaimPeriodSeconds": 300});
+            // Neither a placeholder nor a word on a pod may be written.
+            scene.server().forbid(SYNCER, "create", "", "pods");
+            scene.server().forbid(SYNCER, "patch", "", "pods/status");
+            scene.their_pod("a", "n1", "1", Some(8080));
+            scene.policy(&scene.phys, "nights", spec);
+            wait(scene, "three nodes", 20, || match scene.vnodes().len() {
+                3 => Ok(()),
+                others => Err(format!("{others} nodes")),
+            })
+            .await;
+            scene.pod("plain", "vnode-c1-n1", json!({}));
+            let closes = now.checked_add(jiff::SignedDuration::from_mins(10)).unwrap();
+            let until =
+                |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
+            tokio::time::sleep(until(closes) + Duration::from_secs(1)).await;
+            let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
+            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let is_closed = taints.iter().any(|taint| taint["key"] == taints::OUT_OF_TIME_WINDOWS_KEY);
+            assert!(is_closed, "{taints:?}");
+            let deadline = closes.checked_add(jiff::SignedDuration::from_mins(5)).unwrap();
+            tokio::time::sleep(until(deadline).saturating_sub(Duration::from_secs(1))).await;
+            assert!(scene.get_pod("plain").is_some());
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let pod = scene.get_pod("plain");
+            assert!(
+                pod.as_deref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()),
+                "{pod:?}"
+            );
+        },
+        true,
+    );
+}
+
+#[test]
+fn leases_are_renewed_one_after_the_other_at_a_start_and_when_a_worker_is_back() {
+    calm(
+        async |scene| {
+            for number in 0..200 {
+                scene.add_node(&format!("many-{number}"));
+            }
+            scene.policy(&scene.virt, "all", json!({}));
+            wait(scene, "leased", 60, || scene.at_rest()).await;
+            scene.phys.chaos.partition(Partition::Resets);
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            scene.phys.chaos.heal();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
+            for commit in scene.server().history(0) {
+                if commit.plural == "leases" && commit.actor == SYNCER {
+                    *seconds.entry(commit.at.as_second()).or_default() += 1;
+                }
+            }
+            let most = seconds.values().max().copied().unwrap_or_default();
+            assert!(seconds.len() > 60 && most <= 101, "{most} in one second: {seconds:?}");
+        },
+        false,
+    );
 }
