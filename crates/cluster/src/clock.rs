@@ -8,10 +8,16 @@
 //! Deliberately absent: timers and time zones.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+/// How often [`Clock::jumped`] holds the clocks against each other, and from when on they disagree: what is less is the two
+/// readings not being one.
+const COMPARED_EVERY: Duration = Duration::from_secs(1);
+const JUMP: SignedDuration = SignedDuration::from_millis(250);
 
 /// A source of wall time. Clones tell the same time.
 #[derive(Clone, Debug)]
@@ -50,6 +56,20 @@ impl Clock {
                 } else {
                     Timestamp::MAX
                 })
+            }
+        }
+    }
+
+    /// Waits until wall time has jumped against monotonic time, and says how far: someone set the clock, or the machine slept, in which
+    /// monotonic time stands still. Timers that were set by the wall are wrong from then on.
+    pub async fn jumped(&self) -> SignedDuration {
+        loop {
+            let (wall, steady) = (self.now(), Instant::now());
+            tokio::time::sleep(COMPARED_EVERY).await;
+            let passed = SignedDuration::try_from(steady.elapsed()).unwrap_or(SignedDuration::MAX);
+            let jump = self.now().duration_since(wall).saturating_sub(passed);
+            if jump.abs() >= JUMP {
+                return jump;
             }
         }
     }
@@ -100,6 +120,20 @@ mod tests {
 
         assert_eq!(clone.now().to_string(), "2026-03-01T06:00:00Z");
         assert_eq!(before.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_jump_is_noticed_within_a_second_and_time_that_passes_is_none() {
+        for by in [SignedDuration::from_hours(9), SignedDuration::from_secs(-1)] {
+            let clock = Clock::simulated(eight());
+            let noticed = clock.jumped();
+            tokio::pin!(noticed);
+            let passes = tokio::time::timeout(Duration::from_secs(3600), &mut noticed).await;
+            assert!(passes.is_err());
+            clock.jump(by);
+            let found = tokio::time::timeout(Duration::from_secs(2), noticed).await.unwrap();
+            assert_eq!(found, by);
+        }
     }
 
     #[tokio::test(start_paused = true)]

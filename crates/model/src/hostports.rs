@@ -85,9 +85,9 @@ pub fn plan(
     let lives = |pod: &&&VirtualPod| !pod.meta.is_deleting() && !pod.is_terminal;
     let current = existing.iter().filter(lives).find(|pod| *pod.meta.name == *name);
     if !wanted.is_empty() && current.is_none() {
-        // The one of this name may still be ending; it is finished first.
-        if existing.iter().any(|pod| *pod.meta.name == *name && pod.meta.is_deleting()) {
-            return Vec::new();
+        // The one of this name may still be ending, and is finished first; one that has ended holds no port, and makes room.
+        if let Some(pod) = existing.iter().find(|pod| *pod.meta.name == *name) {
+            return if pod.meta.is_deleting() { Vec::new() } else { vec![end(pod)] };
         }
         let key = Key::<Virtual>::new(FAKE_NAMESPACE, name.as_str());
         let body = body(binding, virtual_cluster, vnode, wanted);
@@ -96,14 +96,14 @@ pub fn plan(
     }
     let outdated = existing.iter().filter(|pod| !pod.meta.is_deleting());
     let outdated = outdated.filter(|pod| wanted.is_empty() || *pod.meta.name != *name);
-    outdated
-        .map(|pod| {
-            let key = Key::<Virtual>::new(&*pod.meta.namespace, &*pod.meta.name);
-            let verb = Verb::Delete { grace: Some(0), dependents: Dependents::Background };
-            let why = "others use other host ports in the worker cluster now";
-            Action::new(kinds::POD, &key, verb, why).if_uid(&*pod.meta.uid)
-        })
-        .collect()
+    outdated.map(|pod| end(pod)).collect()
+}
+
+fn end(pod: &VirtualPod) -> Action {
+    let key = Key::<Virtual>::new(&*pod.meta.namespace, &*pod.meta.name);
+    let verb = Verb::Delete { grace: Some(0), dependents: Dependents::Background };
+    let why = "it does not hold the host ports that others use in the worker cluster now";
+    Action::new(kinds::POD, &key, verb, why).if_uid(&*pod.meta.uid)
 }
 
 /// Another set of ports is another name.
@@ -140,6 +140,8 @@ fn body(binding: &Binding, virtual_cluster: &str, vnode: &VirtualNode, ports: &B
                 "ports": ports.iter().map(port).collect::<Vec<_>>(),
             }],
             "tolerations": [{"operator": "Exists"}],
+            // Whoever could push it aside would get a port that is not free.
+            "priorityClassName": "system-node-critical",
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,

@@ -1,7 +1,8 @@
 //! What is said about a policy by the syncer of the binding that it names.
 //!
-//! Several borrowers may read one policy of a worker cluster. Each has an entry of its own; what they say of the policy itself is the
-//! same for all, so that they do not take it from each other.
+//! Several borrowers may read one policy of a worker cluster. Each has an entry of its own. What is said of the policy itself is said by
+//! one of them, since they may see it in different ways: other nodes, another zone for windows without one. The others leave its words
+//! alone, unless nobody has said anything since the policy or its window changed: whoever should speak may be gone.
 
 use jiff::Timestamp;
 use kubeocean_api::keys::conditions::Policy as ConditionType;
@@ -99,37 +100,65 @@ pub fn plan<S: OnSide>(
             ours.then(|| apply(&key, seen, binding, &json!({}), "it is not about this binding any more"));
         return (action, None);
     }
-    let verdict = judge(seen, binding, used, now);
-    let mut known = Map::new();
-    let mut keep = |field: &str, value: Option<Value>| {
-        if let Some(value) = value.filter(|value| !value.is_null()) {
-            known.insert(field.to_owned(), value);
-        }
-    };
-    keep("phase", before.phase.map(|phase| json!(phase)));
-    keep("observedGeneration", before.observed_generation.map(Value::from));
-    keep("activeTimeWindow", before.active_time_window.map(Value::from));
-    let next = before.next_transition_time.as_ref();
-    keep("nextTransitionTime", next.map(|time| condition::whole_seconds(time.0).into()));
-    let conditions =
-        ConditionType::ALL.iter().filter_map(|about| condition::find(&before.conditions, about.as_str()));
-    keep("conditions", Some(conditions.map(condition::as_written).collect::<Vec<_>>().into()));
+    let Verdict { mut status, active, next } = judge(seen, used, now);
+    let mut known = words(before);
+    if before.bindings.iter().any(|one| one.binding_uid < binding.uid) && is_current(seen, now) {
+        status.clone_from(&known);
+    }
+    let speaks = status != known;
     let own: Vec<&BindingUse> = before.bindings.iter().filter(|one| one.binding_uid == binding.uid).collect();
-    keep("bindings", Some(json!(own)));
-    let action = (known != verdict.status).then(|| {
-        let mut status = verdict.status.clone();
-        status.insert("lastAppliedTime".to_owned(), condition::whole_seconds(now).into());
+    known.insert("bindings".to_owned(), json!(own));
+    let nodes = i32::try_from(used.nodes).unwrap_or(i32::MAX);
+    let own = BindingUse { binding_uid: binding.uid.clone(), nodes, active };
+    status.insert("bindings".to_owned(), json!([own]));
+    let action = (known != status).then(|| {
+        let at = if speaks { Some(now) } else { before.last_applied_time.as_ref().map(|time| time.0) };
+        if let Some(at) = at {
+            status.insert("lastAppliedTime".to_owned(), condition::whole_seconds(at).into());
+        }
         apply(&key, seen, binding, &status.into(), "what is true of it has changed")
     });
-    (action, verdict.next)
+    (action, next)
+}
+
+/// What was said of the policy itself, in our form.
+fn words(said: &ResourceLeasingPolicyStatus) -> Map<String, Value> {
+    let conditions =
+        ConditionType::ALL.iter().filter_map(|about| condition::find(&said.conditions, about.as_str()));
+    let conditions: Vec<Value> = conditions.map(condition::as_written).collect();
+    let next = said.next_transition_time.as_ref();
+    let all = [
+        ("phase", said.phase.map(|phase| json!(phase))),
+        ("observedGeneration", said.observed_generation.map(Value::from)),
+        ("activeTimeWindow", said.active_time_window.map(Value::from)),
+        ("nextTransitionTime", next.map(|time| condition::whole_seconds(time.0).into())),
+        ("conditions", Some(conditions.into())),
+    ];
+    let all = all.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?)));
+    all.filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// Whether what was said of a policy was said of this edit of it, and since its window last opened or closed.
+fn is_current(seen: &SeenPolicy, now: Timestamp) -> bool {
+    let SeenPolicy { meta, candidate, status } = seen;
+    let is_of_this_edit = status.phase.is_some() && status.observed_generation == Some(meta.generation);
+    let said_at = status.last_applied_time.as_ref().map(|time| time.0);
+    let is_of_this_window = said_at.is_some_and(|at| match candidate {
+        Ok(policy) => policy.schedule.next_edge(at).is_none_or(|edge| edge.at > now),
+        Err(_) => true,
+    });
+    is_of_this_edit && is_of_this_window
 }
 
 struct Verdict {
+    /// What is to be said of the policy itself.
     status: Map<String, Value>,
+    /// Whether its window is open.
+    active: bool,
     next: Option<Timestamp>,
 }
 
-fn judge(seen: &SeenPolicy, binding: &Binding, used: &Use, now: Timestamp) -> Verdict {
+fn judge(seen: &SeenPolicy, used: &Use, now: Timestamp) -> Verdict {
     let generation = seen.meta.generation;
     let mut next = None;
     let (phase, active, said): (_, _, Vec<(ConditionType, bool, Reason, String)>) = match &seen.candidate {
@@ -176,7 +205,6 @@ fn judge(seen: &SeenPolicy, binding: &Binding, used: &Use, now: Timestamp) -> Ve
         let said = Said { about: about.as_str(), holds: Some(*holds), reason: reason.as_str(), message };
         said.written(&seen.status.conditions, generation, now)
     });
-    let nodes = i32::try_from(used.nodes).unwrap_or(i32::MAX);
     let mut status = Map::new();
     status.insert("phase".to_owned(), json!(phase));
     status.insert("observedGeneration".to_owned(), generation.into());
@@ -185,9 +213,7 @@ fn judge(seen: &SeenPolicy, binding: &Binding, used: &Use, now: Timestamp) -> Ve
         status.insert("nextTransitionTime".to_owned(), condition::whole_seconds(next).into());
     }
     status.insert("conditions".to_owned(), written.collect::<Vec<_>>().into());
-    let own = BindingUse { binding_uid: binding.uid.clone(), nodes, active };
-    status.insert("bindings".to_owned(), json!([own]));
-    Verdict { status, next }
+    Verdict { status, active, next }
 }
 
 /// Mostly a limit on what no node has is a name that is spelled otherwise there.

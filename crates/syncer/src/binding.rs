@@ -55,8 +55,7 @@ impl Syncer {
             return None;
         }
         let (refusal, closed) = self.standings.summary();
-        let ours = self.world.physical_pods.all();
-        let pods = ours.iter().filter(|(_, pod)| pod.is_ours(&self.subject)).count();
+        let pods = self.world.usage.ours();
         let nodes = self.world.vnodes.len();
         let never_open = self.standings.never_open();
         Some(Tally { nodes, pods, physical, allowed, refusal, closed, never_open })

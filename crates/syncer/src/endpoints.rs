@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use kubeocean_cluster::store::Store;
 use kubeocean_model::key::Virtual;
-use kubeocean_model::naming::{Port, VnodeName, free_port};
+use kubeocean_model::naming::{Port, free_port};
 use kubeocean_model::object::Object;
+use kubeocean_model::vnode::VirtualNode;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -66,18 +67,24 @@ fn weight(vnode: &str, address: &str) -> (u64, String) {
 pub struct Ports(Arc<Mutex<BTreeMap<String, Port>>>);
 
 impl Ports {
-    /// The port of a virtual node: the one that it has, else a free one.
-    pub(crate) fn of(&self, name: &VnodeName, known: Option<Port>) -> Option<Port> {
+    /// Notes the ports of virtual nodes that exist. No new one gets any of them.
+    pub(crate) fn know<'a>(&self, vnodes: impl Iterator<Item = &'a VirtualNode>) {
+        for (vnode, port) in vnodes.filter_map(|vnode| Some((vnode.name(), vnode.port()?))) {
+            self.of(vnode, port, Some(port));
+        }
+    }
+
+    /// The port of a virtual node: the one that it has, unless another has it, too; else a free one.
+    pub(crate) fn of(&self, vnode: &str, preferred: Port, known: Option<Port>) -> Option<Port> {
         let mut ports = self.0.lock();
-        let wanted = known.or_else(|| ports.get(name.as_str()).copied());
-        let taken = |ports: &BTreeMap<String, Port>, port: Port| {
-            ports.iter().any(|(owner, taken)| *taken == port && owner != name.as_str())
-        };
-        let port = match wanted {
+        let is_taken =
+            |port: Port| ports.iter().any(|(owner, taken)| *taken == port && owner.as_str() != vnode);
+        let wanted = known.or_else(|| ports.get(vnode).copied());
+        let port = match wanted.filter(|port| !is_taken(*port)) {
             Some(port) => port,
-            None => free_port(name.preferred_port(), |port| taken(&ports, port))?,
+            None => free_port(preferred, is_taken)?,
         };
-        ports.insert(name.as_str().to_owned(), port);
+        ports.insert(vnode.to_owned(), port);
         Some(port)
     }
 

@@ -61,7 +61,8 @@ impl Syncer {
         let existing = existing.as_deref();
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
-        let Some(port) = self.ports.of(&derived, existing.and_then(VirtualNode::port)) else {
+        let Some(port) = self.ports.of(vnode, derived.preferred_port(), existing.and_then(VirtualNode::port))
+        else {
             return Verdict::Failed("no-port");
         };
         let occupants = self.world.pods_on(vnode);

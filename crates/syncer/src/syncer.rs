@@ -1,6 +1,7 @@
 //! The loops of a syncer.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,9 +233,24 @@ impl Syncer {
         if stop.run_until_cancelled(self.world.virtually_synced()).await.is_none() {
             return;
         }
+        self.ports.know(self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
         self.world.look_at_everything(&self.reconciler.queue);
         let look = |duty: Duty| async move { self.look(&duty).await };
-        self.reconciler.queue.run_until(stop, AT_A_TIME, look).await;
+        let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
+        tokio::select! {
+            biased;
+            () = work => {}
+            never = self.catch_up() => match never {},
+        }
+    }
+
+    /// The lease clock goes by the wall. Whenever that is moved, or the machine has slept, all that waits for a time is looked at.
+    async fn catch_up(&self) -> Infallible {
+        loop {
+            let by = self.reconciler.clock.jumped().await;
+            tracing::warn!(binding = %self.subject.binding, %by, "the clock has jumped; everything is looked at again");
+            self.world.look_at_everything(&self.reconciler.queue);
+        }
     }
 
     async fn look(&self, duty: &Duty) -> Verdict {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::store::{Change, Entry, Shape};
@@ -80,16 +81,24 @@ struct OfNode {
 #[derive(Clone)]
 pub struct Usage {
     nodes: Arc<Mutex<HashMap<Arc<str>, OfNode>>>,
+    /// How many pods are ours, wherever they are.
+    ours: Arc<AtomicUsize>,
     subject: Subject,
 }
 
 impl Usage {
     pub(crate) fn new(subject: &Subject) -> Self {
-        Self { nodes: Arc::default(), subject: subject.clone() }
+        Self { nodes: Arc::default(), ours: Arc::default(), subject: subject.clone() }
     }
 
     /// Enters a change. Says which nodes it matters to.
     pub(crate) fn follow(&self, change: &Change<'_, Physical, SeenPod>) -> Vec<Arc<str>> {
+        let is_ours = |seen: &Arc<Entry<SeenPod>>| seen.is_ours(&self.subject);
+        match (change.old.is_some_and(is_ours), change.new.is_some_and(is_ours)) {
+            (false, true) => _ = self.ours.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.ours.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
         let mut nodes = self.nodes.lock();
         let mut changed = Vec::new();
         let node = |seen: &Arc<Entry<SeenPod>>| seen.node.clone();
@@ -122,6 +131,11 @@ impl Usage {
         }
         changed.dedup();
         changed
+    }
+
+    /// How many pods this binding made that are there.
+    pub(crate) fn ours(&self) -> usize {
+        self.ours.load(Ordering::Relaxed)
     }
 
     /// Looks at the ledger of a node.

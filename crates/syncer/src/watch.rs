@@ -169,8 +169,12 @@ impl<'a> Watch<'a> {
         let informer = Informer::<Physical, SeenPod>::of(self.phys, kinds::POD)
             .indexed_by(&TWIN_OF)
             .on_change(move |change| {
+                let ours = kept.ours();
                 for node in kept.follow(change) {
                     told.add_after(Duty::Node(node), CROWD);
+                }
+                if kept.ours() != ours {
+                    told.add_after(Duty::Binding, CROWD);
                 }
                 let twins = change.old.into_iter().chain(change.new);
                 for key in twins.filter_map(|pod| pod.virtual_key.clone()) {

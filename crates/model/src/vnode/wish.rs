@@ -74,6 +74,7 @@ impl Wish {
         json!({
             "type": conditions::Node::Ready.as_str(), "status": "Unknown",
             "reason": reasons::Node::WorkerUnreachable.as_str(),
+            "lastTransitionTime": whole_seconds(since),
             "message": format!("the worker cluster has not answered since {}", whole_seconds(since)),
         })
     }

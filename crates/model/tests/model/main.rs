@@ -5,6 +5,7 @@
 mod bind;
 mod lease_laws;
 mod name_laws;
+mod policies;
 mod quantity_laws;
 mod server;
 mod vectors;

@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod offers;
 mod residents;
 mod rules;
 mod scene;

@@ -34,7 +34,7 @@ const HONEST: &str = "no node is not ready without a cause in the worker";
 const WITHIN_BASE: &str = "no node offers more than it has";
 
 /// The syncer may have heard of it so late.
-const LATELY: Duration = Duration::from_secs(600);
+pub(crate) const LATELY: Duration = Duration::from_secs(600);
 
 /// What each node remembered, and since when.
 type Tenures = BTreeMap<String, Vec<(Timestamp, Tenure)>>;

@@ -75,6 +75,8 @@ pub(crate) struct Setting {
     pub(crate) nodes: &'static [&'static str],
     /// Its API server is 1.this.
     pub(crate) physical_minor: u32,
+    /// How late news may reach the syncer.
+    pub(crate) lag: Duration,
 }
 
 impl Default for Setting {
@@ -85,6 +87,7 @@ impl Default for Setting {
             cluster_id: "c1".to_owned(),
             nodes: &["n1", "n2", "n3"],
             physical_minor: 36,
+            lag: Duration::from_secs(10),
         }
     }
 }
@@ -169,12 +172,8 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 }
 
 impl Scene {
-    pub(crate) fn new(world: &World, profile: impl Fn(&str) -> Profile, lender_has_policies: bool) -> Self {
-        Self::set(world, profile, Setting { lender_has_policies, ..Setting::default() })
-    }
-
     pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
-        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor } = setting;
+        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag } = setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
         let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
         let phys = world.site_with("P", profile("P"), &worker);
@@ -197,6 +196,7 @@ impl Scene {
             physical_minor,
         };
         scene.rules();
+        scene.rules_of_offers(lag);
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
         }

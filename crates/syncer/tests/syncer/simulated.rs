@@ -16,7 +16,8 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::scene::{BINDING, MOUNT, REST_WITHIN, Scene, Setting, minute, text};
+use crate::rules::LATELY;
+use crate::scene::{BINDING, MOUNT, REST_WITHIN, Scene, Setting, has_taint, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -100,7 +101,12 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             tokio::time::sleep(Duration::from_secs(5)).await;
             shows(scene, &format!("vnode_physical_usage{node} 2.5"));
             shows(scene, &format!("vnode_virtual_usage{node} 1.0"));
+            let pods =
+                || scene.server().get("clusterbindings", "", BINDING).unwrap()["status"]["pods"].clone();
+            assert_eq!(pods(), 1);
             scene.remove(&scene.phys, "pods", MOUNT, "twin");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(pods(), 0);
             scene.remove(&scene.phys, "resourceleasingpolicies", "", "half");
             wait(scene, "gone", 60, || scene.at_rest()).await;
             assert!(scene.vnodes().is_empty());
@@ -373,7 +379,8 @@ fn hide(scene: &Scene, vnode: &str) {
 async fn chaos(world: World) -> Scene {
     let mut random = world.random("which troubles");
     let profile = |name: &str| Profile::drawn(&mut world.random(&format!("profile of {name}")));
-    let scene = Scene::new(&world, profile, random.random_bool(0.7));
+    let setting = Setting { lender_has_policies: random.random_bool(0.7), lag: LATELY, ..Setting::default() };
+    let scene = Scene::set(&world, profile, setting);
     let restarts = Arc::new(Notify::new());
     scene.policy(&scene.phys, "p0", json!({}));
     scene.policy(&scene.virt, "p0", json!({}));
@@ -448,7 +455,10 @@ async fn punctual(world: World) {
     let slow = Duration::from_millis(random.random_range(0..5));
     let late = if latest.is_zero() { 0.0 } else { 0.3 };
     let profile = Profile { late, latest, slow, ..Profile::calm() };
-    let scene = Scene::new(&world, |_| profile.clone(), random.random_bool(0.7));
+    // A node that changed waits a second for more, and each request may take its time.
+    let lag = Duration::from_secs(2) + (latest * 2 + slow) * 4;
+    let setting = Setting { lender_has_policies: random.random_bool(0.7), lag, ..Setting::default() };
+    let scene = Scene::set(&world, |_| profile.clone(), setting);
     scene.policy(&scene.phys, "p0", json!({}));
     scene.policy(&scene.virt, "p0", json!({}));
     let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
@@ -525,7 +535,7 @@ fn a_node_that_is_stripped_of_its_annotations_gets_them_back_and_loses_no_pod() 
 async fn story(world: World, crash: Crash) -> Scene {
     // Time passes between the end of one life and the first write of the next.
     let profile = Profile { slow: Duration::from_millis(2), ..Profile::calm() };
-    let mut scene = Scene::new(&world, |_| profile.clone(), true);
+    let mut scene = Scene::set(&world, |_| profile.clone(), Setting::default());
     // A renewal is like the other: all of them would be most of the points.
     scene.renew_every = Duration::from_secs(3600);
     let scene = scene;
@@ -676,6 +686,40 @@ fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
                 pod.as_deref().is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null()),
                 "{pod:?}"
             );
+        },
+        true,
+    );
+}
+
+#[test]
+fn a_machine_that_slept_or_whose_clock_is_set_catches_up_at_once() {
+    calm(
+        async |scene| {
+            let window = json!({"start": "09:00", "end": "16:59"});
+            scene.policy(&scene.phys, "days", json!({"timeWindows": [window]}));
+            wait(scene, "three nodes", 20, || match scene.vnodes().len() {
+                3 => Ok(()),
+                others => Err(format!("{others} nodes")),
+            })
+            .await;
+            let is_open = || {
+                let nodes = scene.server().list("nodes", None);
+                nodes.iter().all(|node| !has_taint(node, taints::OUT_OF_TIME_WINDOWS_KEY))
+            };
+            let set = |time: &str| {
+                let now = scene.clock.now();
+                let wanted: Timestamp = format!("{}T{time}:30Z", now.strftime("%F")).parse().unwrap();
+                scene.clock.jump(wanted.duration_since(now));
+            };
+            for (time, open) in
+                [("12:00", true), ("16:58", true), ("17:00", false), ("10:00", true), ("03:00", false)]
+            {
+                set(time);
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                assert_eq!(is_open(), open, "at {time}");
+                let policy = scene.lenders_policy("days");
+                assert_eq!(policy["status"]["activeTimeWindow"], open, "at {time}");
+            }
         },
         true,
     );
