@@ -139,7 +139,9 @@ impl Applier {
         sent.store(false, Ordering::Relaxed);
         let outcome = match answer {
             Ok(bytes) => written(action, &bytes, known.as_deref()),
-            Err(CallError::Refused(status)) if status.already_exists() => whose_is_it(cluster, action).await,
+            Err(CallError::Refused(status)) if status.already_exists() => {
+                whose_is_it(cluster, lane, action).await
+            }
             Err(error) => outcome::sort(error),
         };
         self.memory.note(action, &outcome, known.as_deref(), list);
@@ -258,7 +260,8 @@ impl Applier {
             };
         }
         // A hundred renewals of leases a second, each as it should be, would bury the rest of the log.
-        if lane == Lane::Vital && outcome.is_done() { line!(debug) } else { line!(info) }
+        let renews = lane == Lane::Vital && matches!(action.verb, Verb::Patch { .. });
+        if renews && outcome.is_done() { line!(debug) } else { line!(info) }
     }
 }
 
@@ -305,8 +308,8 @@ fn contradicts(action: &Action, known: &str, outcome: &Outcome) -> bool {
 fn written(action: &Action, bytes: &[u8], known: Option<&str>) -> Outcome {
     let answer: Value = match parse(bytes) {
         Ok(answer) => answer,
-        // It was written; what the answer says is lost.
-        Err(_) => Value::Null,
+        // Something in between answered: it may be written or not, and no version says when a store has seen it.
+        Err(error) => return Outcome::Unreachable(error),
     };
     let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let resource_version = text("/metadata/resourceVersion");
@@ -341,10 +344,10 @@ fn whole(action: &Action, body: &Value) -> Value {
 }
 
 /// A name that we wanted is taken: by our own earlier attempt, or by a stranger?
-async fn whose_is_it<S: OnSide>(cluster: &Cluster<S>, action: &Action) -> Outcome {
+async fn whose_is_it<S: OnSide>(cluster: &Cluster<S>, lane: Lane, action: &Action) -> Outcome {
     let Verb::Create { body, mark } = &action.verb else { return Outcome::ExistsForeign };
     let key = Key::<S>::new(action.namespace.as_str(), action.name.as_str());
-    match cluster.get(&action.kind, &key).await {
+    match cluster.get_in(lane, &action.kind, &key).await {
         Ok(Some(existing)) if mark.is_on(&existing.meta, body) => Outcome::ExistsOurs(Box::new(existing)),
         Ok(Some(_)) => Outcome::ExistsForeign,
         // It went in between: as if the create had come a moment too early.

@@ -250,7 +250,12 @@ impl<S: OnSide> Cluster<S> {
         self.get_in(Lane::Vital, kind, key).await
     }
 
-    async fn get_in(&self, lane: Lane, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+    pub(crate) async fn get_in(
+        &self,
+        lane: Lane,
+        kind: &Kind,
+        key: &Key<S>,
+    ) -> Result<Option<Object>, CallError> {
         // Without a name, a path means all objects there are.
         if key.name.is_empty() {
             return Ok(None);

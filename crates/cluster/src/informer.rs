@@ -227,7 +227,9 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
 
     async fn while_paused(&mut self) {
         // A switch that nobody holds any more stays as it is.
-        drop(self.control.wait_for(|control| !control.paused).await);
+        if self.control.wait_for(|control| !control.paused).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Whether it was told to, or the last list came over another connection: who knows whether the new one leads
@@ -328,7 +330,12 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         query.add("limit", Some("1"));
         let path = format!("{}{query}", self.collection());
         let call = Call { accept: METADATA_LIST, ..Call::read("list", &self.kind, path) };
-        let answer = self.cluster.ask(call).await.and_then(|bytes| Page::read(&bytes));
+        let answer = tokio::select! {
+            biased;
+            // A server that is left need not be waited for.
+            () = self.connection.left.cancelled() => return Next::List,
+            answer = self.cluster.ask(call) => answer.and_then(|bytes| Page::read(&bytes)),
+        };
         match answer.map(|page| page.metadata.resource_version.parse::<u64>()) {
             Ok(Ok(stands)) if version.parse().is_ok_and(|seen: u64| seen > stands) => Next::List,
             // If it cannot be asked, the watch will fail too, and we come back here.

@@ -175,6 +175,9 @@ pub struct Elector<S> {
     clock: Clock,
     /// The record as it was last seen to change, and when that was.
     observed: Option<(Record, Instant)>,
+    /// The times of the renewal that we sent last, and of the last one that was answered.
+    sent: Option<String>,
+    answered: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -210,6 +213,8 @@ impl<S: OnSide> Elector<S> {
             leadership: leadership.clone(),
             clock: clock.clone(),
             observed: None,
+            sent: None,
+            answered: None,
         };
         Ok((elector, leadership))
     }
@@ -221,6 +226,8 @@ impl<S: OnSide> Elector<S> {
             // A lead that runs out while an answer is awaited ends then, not when the answer comes.
             let lead = *self.leadership.lead.lock();
             let until = lead.map_or(began.0 + self.election.renew_deadline, |lead| lead.until);
+            // A connection that died in silence swallows one try. The next one has to fit, on another connection.
+            let until = until.min(began.0 + self.election.renew_deadline / 2);
             let attempt = tokio::time::timeout_at(until, self.attempt());
             let leads = tokio::select! {
                 biased;
@@ -296,12 +303,19 @@ impl<S: OnSide> Elector<S> {
             return None;
         };
         self.observe(&record);
-        if !self.is_ours(&record) && !record.is_free() && !self.has_expired(&record) {
+        if !self.is_ours_to_go_on_with(&record) && !record.is_free() && !self.has_expired(&record) {
             return Some(false);
         }
         let body = json!({"spec": self.record(Some(&record))});
         let patch = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
         self.write(patch, Some(&hold)).await
+    }
+
+    /// Whether the hold is ours as we left it. One of long ago that is there again, in an etcd that was restored, says nothing about who
+    /// has led since.
+    fn is_ours_to_go_on_with(&self, record: &Record) -> bool {
+        let is_last = || record.renew_time == self.sent || record.renew_time == self.answered;
+        self.is_ours(record) && (self.leadership.holds() || is_last())
     }
 
     fn is_ours(&self, record: &Record) -> bool {
@@ -337,6 +351,9 @@ impl<S: OnSide> Elector<S> {
     }
 
     async fn write(&mut self, verb: Verb, hold: Option<&Object>) -> Option<bool> {
+        if let Verb::Create { body, .. } | Verb::Patch { body, .. } = &verb {
+            self.sent = body.pointer("/spec/renewTime").and_then(Value::as_str).map(str::to_owned);
+        }
         let mut action = Action::new(kinds::LEASE, &self.key(), verb, "the leader's hold");
         if let Some(hold) = hold {
             action = action.if_version(&*hold.meta.resource_version).if_uid(&*hold.meta.uid);
@@ -345,6 +362,7 @@ impl<S: OnSide> Elector<S> {
             Outcome::Done(written) => {
                 let spec = written.answer.get("spec").cloned().unwrap_or_default();
                 self.observe(&serde_json::from_value(spec).unwrap_or_default());
+                self.answered.clone_from(&self.sent);
                 Some(true)
             }
             // Someone else was faster.

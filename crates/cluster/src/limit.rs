@@ -135,6 +135,8 @@ impl Limiter {
         let freed = {
             let mut state = self.state.lock();
             state.servers += 1;
+            // Whoever still waits for the last one takes nobody's place at this one.
+            state.in_flight = 0;
             state.limit = state.most;
             state.closed_until = None;
             state.admit(self)
@@ -202,7 +204,9 @@ impl Drop for Permit {
         if let Some(limiter) = self.limiter.take() {
             let freed = {
                 let mut state = limiter.state.lock();
-                state.in_flight -= 1;
+                if self.servers == state.servers {
+                    state.in_flight -= 1;
+                }
                 state.admit(&limiter)
             };
             hand_over(freed);
@@ -244,10 +248,13 @@ mod tests {
         assert_eq!(limiter.load().0, 32);
         limiter.throttled(Some(&permits[0]), Some(Duration::from_secs(9)));
         assert_eq!(limiter.load().0, 32, "that was the server before");
-        drop(permits);
         let asked = Instant::now();
-        drop(limiter.acquire().await);
-        assert_eq!(asked.elapsed().as_secs(), 0);
+        let fresh = limiter.acquire().await;
+        assert_eq!(asked.elapsed().as_secs(), 0, "who hangs at the server before is not in the way");
+        drop(permits);
+        assert_eq!(limiter.load(), (32, 1), "nor does it give back what it does not have");
+        drop(fresh);
+        assert_eq!(limiter.load(), (32, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,12 +6,13 @@ use kubeocean_cluster::events;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
 use kubeocean_model::action::{Action, Dependents, Kind, Verb, kinds};
+use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Side, Virtual};
 use kubeocean_model::leasing::{self, Tally};
 use kubeocean_model::object::{Meta, Object};
 use kubeocean_model::policies;
 use kubeocean_model::reclaim::VirtualPod;
-use kubeocean_model::vnode::Worker;
+use kubeocean_model::vnode::{self, Worker};
 
 use crate::syncer::Syncer;
 use crate::world::Duty;
@@ -75,6 +76,9 @@ impl Syncer {
         if !is_deleting {
             return Ok(true);
         }
+        if let Some(binding) = self.binding() {
+            self.show_hidden(&binding).await?;
+        }
         let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
         let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
         let placeholders = self.world.pods.all().iter().any(|(_, pod)| placeholder(&pod.0));
@@ -104,6 +108,18 @@ impl Syncer {
             }
         }
         Ok(false)
+    }
+
+    /// Virtual nodes that someone hid from us are taken down as the others are.
+    async fn show_hidden(&self, binding: &Binding) -> Result<(), Verdict> {
+        let by_uid = format!("{}={}", labels::BINDING_UID, self.subject.uid);
+        for node in &self.listed(&kinds::NODE, None, &by_uid).await? {
+            if vnode::is_hidden(&node.meta, binding) {
+                let shown = self.reconciler.write(&Duty::Binding, &vnode::show(&node.meta, binding)).await;
+                return Err(shown.verdict());
+            }
+        }
+        Ok(())
     }
 
     async fn listed(

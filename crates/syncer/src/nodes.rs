@@ -114,8 +114,11 @@ impl Syncer {
         if existing.is_none() && seen.is_none() {
             self.ports.release(vnode);
         }
-        let keeps = matches!(worker, Worker::Known) || binding.is_deleting;
-        if let (Some(existing), true, true) = (existing, keeps, decision.actions.is_empty())
+        // What goes needs no word of the worker cluster; what stays has whatever that says.
+        let company = existing.filter(|existing| {
+            matches!(worker, Worker::Known) || (binding.is_deleting && existing.tenure.leaving.is_some())
+        });
+        if let Some(existing) = company.filter(|_| decision.actions.is_empty())
             && let Err(verdict) = self.keep_company(&duty, &binding, existing).await
         {
             return verdict;
@@ -139,6 +142,9 @@ impl Syncer {
             let outcome = self.reconciler.write(duty, action).await;
             match &outcome {
                 Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
+                    if let Some(verdict) = self.show_stripped(duty, situation).await {
+                        return Err(verdict);
+                    }
                     // Another cluster's node has that name; ours gets the other one.
                     self.name_is_taken(binding, physical_name, &action.name);
                     return Err(Verdict::Failed("name-taken"));
@@ -165,6 +171,20 @@ impl Syncer {
             self.world.note_tenure(vnode, uid, tenure.clone(), version);
         }
         Ok(uid)
+    }
+
+    /// A virtual node of ours may have been stripped of all that we know it by at a glance. What it was made for cannot be edited.
+    async fn show_stripped(&self, duty: &Duty, situation: &Situation<'_>) -> Option<Verdict> {
+        let found = self.virt.get(&kinds::NODE, &Key::cluster_scoped(situation.name)).await;
+        let found = match found {
+            Ok(found) => VirtualNode::read(&found?),
+            Err(_) => return Some(Verdict::Failed("node-not-read")),
+        };
+        if !found.is_of(situation.binding, situation.physical_name) {
+            return None;
+        }
+        let shown = self.reconciler.write(duty, &vnode::show(&found.meta, situation.binding)).await;
+        Some(shown.verdict())
     }
 
     /// The `CSINode` and the placeholder pod of a virtual node.

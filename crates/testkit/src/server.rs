@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub(crate) rights: Rights,
     /// Grows when all watches are cut.
     pub(crate) epoch: u64,
+    /// Whether its history was ever cut.
+    pub(crate) was_restored: bool,
     /// Addresses and ports that were given to services.
     pub(crate) addresses: u32,
     /// Changes that no hook has seen yet.
@@ -191,6 +193,7 @@ impl ApiServer {
             random: ChaCha8Rng::seed_from_u64(options.seed),
             rights: Rights::new(options.denied.clone()),
             epoch: 0,
+            was_restored: false,
             addresses: 0,
             fresh: Vec::new(),
             in_hooks: false,
@@ -310,10 +313,16 @@ impl ApiServer {
     pub fn restore(&self, revision: u64) {
         self.with(|state| {
             state.store.restore(revision);
+            state.was_restored = true;
             state.epoch += 1;
             crate::kinds::strategy::reload_definitions(state);
         });
         self.0.changed.send(());
+    }
+
+    /// Whether its etcd was ever restored: the same version of an object may be another one since.
+    pub fn was_restored(&self) -> bool {
+        self.with(|state| state.was_restored)
     }
 
     /// Ends every open watch.

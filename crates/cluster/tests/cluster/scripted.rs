@@ -33,6 +33,7 @@ struct Script {
 enum Answer {
     Say(u16, &'static [(&'static str, &'static str)], Value),
     Lines(Vec<Value>),
+    Page(&'static str),
     Nothing,
 }
 
@@ -59,6 +60,7 @@ impl Script {
                             let text = lines.join("\n") + "\n";
                             (200, &[], Body::from(text.into_bytes()))
                         }
+                        Answer::Page(text) => (200, &[], Body::from(text.as_bytes().to_vec())),
                         Answer::Nothing => std::future::pending().await,
                     };
                 let mut response = Response::new(body);
@@ -114,6 +116,19 @@ async fn a_server_that_asks_us_to_wait_is_obeyed_and_measured() {
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_proxy_answers_in_a_servers_place_is_no_answer() {
+    let script = Script::new([
+        Answer::Page("<html>Please log in</html>"),
+        Answer::Say(201, &[], json!({"metadata": {"uid": "u", "resourceVersion": "5"}})),
+    ]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    let applier = Applier::new("test").virtually(&cluster);
+    let outcome = applier.apply(&config_map("a", "b", &json!({}))).await;
+    assert_eq!(outcome.word(), "unreachable", "{outcome}");
+    assert_eq!(applier.apply(&config_map("a", "b", &json!({}))).await.to_string(), "done (version 5)");
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,18 +33,21 @@ struct Candidate {
     leadership: Leadership,
     clock: Clock,
     cut: Arc<AtomicBool>,
+    /// The next request gets no answer.
+    swallow: Arc<AtomicBool>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Candidate {
     fn start(server: &ApiServer, identity: &str) -> Self {
-        let cut = Arc::new(AtomicBool::new(false));
-        let (service, is_cut) = (server.service(identity), Arc::clone(&cut));
+        let [cut, swallow] = [false; 2].map(|so| Arc::new(AtomicBool::new(so)));
+        let (service, is_cut, swallows) = (server.service(identity), Arc::clone(&cut), Arc::clone(&swallow));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (mut service, is_cut) = (service.clone(), Arc::clone(&is_cut));
+            let is_swallowed = swallows.swap(false, Ordering::Relaxed);
             async move {
-                if is_cut.load(Ordering::Relaxed) {
+                if is_swallowed || is_cut.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
                 }
                 service.call(request).await
@@ -61,7 +64,7 @@ impl Candidate {
         let (elector, leadership) = Elector::new(&cluster, applier, election, &clock).unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(elector.run(stop.clone()));
-        Self { cluster, leadership, clock, cut, stop, task }
+        Self { cluster, leadership, clock, cut, swallow, stop, task }
     }
 
     /// Whether a write of this candidate would go out.
@@ -160,6 +163,41 @@ async fn a_hold_that_is_deleted_does_not_make_two_leaders() {
     }
     after(30).await;
     assert!(first.leadership.holds() != second.leadership.holds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_answer_that_never_comes_does_not_cost_the_lead() {
+    let server = ApiServer::new(Options::default());
+    let candidate = Candidate::start(&server, "only");
+    after(3).await;
+    for _ in 0..3 {
+        candidate.swallow.store(true, Ordering::Relaxed);
+        for _ in 0..300 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(candidate.leadership.holds());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_of_long_ago_that_comes_back_with_a_restored_etcd_makes_no_second_leader() {
+    let server = ApiServer::new(Options::default());
+    let first = Candidate::start(&server, "first");
+    after(5).await;
+    let then = server.revision();
+    let second = Candidate::start(&server, "second");
+    first.cut.store(true, Ordering::Relaxed);
+    after(60).await;
+    first.cut.store(false, Ordering::Relaxed);
+    after(5).await;
+    assert!(!first.leadership.holds() && second.leadership.holds());
+    server.restore(then);
+    // It says that the first one leads, who does not; the second one has not heard of that yet.
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!(first.leadership.holds() && second.leadership.holds()), "both lead");
+    }
+    assert!(first.leadership.holds() || second.leadership.holds(), "someone leads in the end");
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,7 +384,7 @@ fn two_servers() -> (ApiServer, ApiServer) {
 
 #[tokio::test(start_paused = true)]
 async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
-    for moment in ["watching", "resting", "paused"] {
+    for moment in ["watching", "resting", "paused", "asking"] {
         let (old, new) = two_servers();
         let broken = Arc::new(AtomicBool::new(false));
         let (service, is_broken) = (old.service("test"), Arc::clone(&broken));
@@ -354,6 +392,10 @@ async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
             let (mut service, is_broken) = (service.clone(), Arc::clone(&is_broken));
             async move {
                 if is_broken.load(Ordering::Relaxed) {
+                    if moment == "asking" {
+                        // Nothing is heard of it any more.
+                        std::future::pending::<()>().await;
+                    }
                     Err("broken".into())
                 } else {
                     service.call(request).await
@@ -375,6 +417,11 @@ async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
                 broken.store(true, Ordering::Relaxed);
                 old.drop_watches();
                 after(60).await;
+            }
+            "asking" => {
+                broken.store(true, Ordering::Relaxed);
+                old.drop_watches();
+                after(2).await;
             }
             "paused" => switch.pause(),
             _ => {}

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Tenure;
+use crate::binding::Binding;
 use crate::naming::Port;
 use crate::object::{Meta, Object};
 
@@ -104,6 +105,12 @@ impl VirtualNode {
             expected: read(annotations::EXPECTED_METADATA),
             meta,
         }
+    }
+
+    /// Whether this binding made it for that node.
+    pub fn is_of(&self, binding: &Binding, physical_name: &str) -> bool {
+        self.meta.labels.get(labels::BINDING_UID) == Some(binding.uid.as_str())
+            && self.physical_name == physical_name
     }
 
     /// The port that the proxier serves it on, if it has one.

@@ -253,6 +253,8 @@ impl Scene {
         let mut all = Vec::new();
         for pod in self.virt.server.list("pods", None) {
             let node = self.virt.server.get("nodes", "", text(&pod, "/spec/nodeName"));
+            // One that someone hid has to be found first.
+            let node = node.filter(|node| label(node, labels::CLUSTER_BINDING) == BINDING);
             let tenure = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
             let deadline = concerns(&pod, &tenure).min();
             let goes = !is_deleting(&pod) && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
