@@ -1,5 +1,7 @@
 //! The binding: the finalizer, the condition `Leasing`, the counts.
 
+use std::time::Duration;
+
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_cluster::events;
@@ -17,6 +19,9 @@ use kubeocean_model::vnode::{self, Worker};
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
+/// A virtual node that someone hides while nobody watches is found this much later. It is one question that nothing answers.
+const LOOK_FOR_HIDDEN: Duration = Duration::from_secs(300);
+
 impl Syncer {
     /// One round for the binding.
     pub(crate) async fn look_at_binding(&self) -> Verdict {
@@ -27,6 +32,11 @@ impl Syncer {
         let Some(seen) = self.binding_object() else { return Verdict::Done };
         let object = &seen.0;
         let now = self.reconciler.clock.now();
+        if let Some(binding) = self.binding()
+            && let Err(verdict) = self.show_hidden(&binding).await
+        {
+            return verdict;
+        }
         let is_known = matches!(self.pulse.worker(), Worker::Known);
         let tally = if is_known { self.tally() } else { None };
         let left = match self.is_left(object.meta.is_deleting()).await {
@@ -45,7 +55,7 @@ impl Syncer {
             self.tell(&subject, &decision.events);
             self.tell_of_rights(&subject);
         }
-        look_again(decision.again_at, now)
+        look_again(decision.again_at, now).at_most(LOOK_FOR_HIDDEN)
     }
 
     /// What there is; `None` before each node was looked at: until then nobody knows whether none is leased.
@@ -75,9 +85,6 @@ impl Syncer {
     async fn is_left(&self, is_deleting: bool) -> Result<bool, Verdict> {
         if !is_deleting {
             return Ok(true);
-        }
-        if let Some(binding) = self.binding() {
-            self.show_hidden(&binding).await?;
         }
         let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
         let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
@@ -110,13 +117,15 @@ impl Syncer {
         Ok(false)
     }
 
-    /// Virtual nodes that someone hid from us are taken down as the others are.
+    /// Virtual nodes without the label by which they are found get it back: nobody else would look after them.
     async fn show_hidden(&self, binding: &Binding) -> Result<(), Verdict> {
-        let by_uid = format!("{}={}", labels::BINDING_UID, self.subject.uid);
-        for node in &self.listed(&kinds::NODE, None, &by_uid).await? {
-            if vnode::is_hidden(&node.meta, binding) {
-                let shown = self.reconciler.write(&Duty::Binding, &vnode::show(&node.meta, binding)).await;
-                return Err(shown.verdict());
+        let (uid, name) = (&self.subject.uid, &self.subject.binding);
+        let hidden = format!("{}={uid},{}!={name}", labels::BINDING_UID, labels::CLUSTER_BINDING);
+        for node in &self.listed(&kinds::NODE, None, &hidden).await? {
+            let action = vnode::show(&node.meta, binding);
+            let outcome = self.reconciler.write(&Duty::Binding, &action).await;
+            if !outcome.fulfils(&action) {
+                return Err(outcome.verdict());
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::time::Duration;
 use kubeocean_api::keys::labels;
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
-use kubeocean_model::lease::{Candidate, Explanation, Ledger, Policies, WorkerPolicies};
+use kubeocean_model::lease::{Candidate, Explanation, Lease, Ledger, Node, Policies, WorkerPolicies};
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::quantity::Quantity;
@@ -28,28 +28,49 @@ use crate::scene::{BINDING, Scene, label, object, text};
 
 const WITHIN_BOUNDS: &str = "no node offers more than its policies allow and others leave";
 
-/// What was true of one node from a moment on.
-struct Bounds {
-    since: Instant,
-    /// What it has.
-    base: Resources,
-    /// What others use.
-    used: Resources,
-    /// What the lender's policies would allow if nobody used anything.
-    lender: Resources,
-    /// The borrower's.
-    borrower: Resources,
+/// What was true from a moment on, the last first to be forgotten.
+struct Lately<T>(Vec<(Instant, T)>);
+
+impl<T> Default for Lately<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Lately<T> {
+    fn note(&mut self, now: T) {
+        self.0.push((Instant::now(), now));
+    }
+
+    /// What was true in this time. The last before it was true at its beginning.
+    fn within(&self, lag: Duration) -> impl Iterator<Item = &T> {
+        let old = self.0.partition_point(|(since, _)| since.elapsed() > lag);
+        self.0[old.saturating_sub(1)..].iter().map(|(_, truth)| truth)
+    }
+}
+
+/// What there is to know of one node.
+#[derive(Default)]
+struct Known {
+    last: Option<Node>,
+    /// What it has, and what others use of that.
+    shares: Lately<(Resources, Resources)>,
+    /// What the lender's policies would allow if nobody used anything, and what the borrower's.
+    allowed: Lately<(Resources, Resources)>,
 }
 
 #[derive(Default)]
 struct History {
-    of: BTreeMap<String, Vec<Bounds>>,
+    lag: Duration,
+    of: BTreeMap<String, Known>,
+    /// The lender's and the borrower's policies, each as if there were no others.
+    policies: Lately<(Policies, Policies)>,
     binding: Option<Binding>,
 }
 
 impl Scene {
     pub(crate) fn rules_of_offers(&self, lag: Duration) {
-        let history: Arc<Mutex<History>> = Arc::default();
+        let history = Arc::new(Mutex::new(History { lag, ..History::default() }));
         for site in [&self.phys, &self.virt] {
             let (virt, phys, history) = (self.virt.clone(), self.phys.clone(), Arc::clone(&history));
             let on_p = site.name == "P";
@@ -78,7 +99,7 @@ impl Scene {
             let history = history.lock();
             for (resource, offered) in new["status"]["allocatable"].as_object().into_iter().flatten() {
                 let offered: Quantity = offered.as_str().unwrap_or_default().parse().unwrap();
-                let (left, lender, borrower) = history.most(&node, resource, lag);
+                let (left, lender, borrower) = history.most(&node, resource);
                 if offered > left || offered > lender || offered > borrower {
                     return Err(format!(
                         "{node} offers {offered} {resource}: others leave {left}, its lender allows {lender}, its borrower {borrower}"
@@ -96,61 +117,67 @@ impl History {
         if let Some(binding) = virt.server.get("clusterbindings", "", BINDING) {
             self.binding = BindingObject::read(&object(&binding)).parsed.ok();
         }
-        let Some(binding) = &self.binding else { return };
-        let read = |site: &Site| -> Vec<Candidate> {
-            let all = site.server.list("resourceleasingpolicies", None);
-            all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
-        };
-        let served = phys.server.list("customresourcedefinitions", None).len() > 1;
-        let lender = if served {
-            WorkerPolicies::Served(read(phys))
-        } else {
-            WorkerPolicies::Served(vec![anything()])
-        };
-        let lender = Policies { worker: lender, computing: Vec::new() };
-        let worker =
-            if served { WorkerPolicies::Served(vec![anything()]) } else { WorkerPolicies::NotServed };
-        let borrower = Policies { worker, computing: read(virt) };
+        let Some(binding) = self.binding.clone() else { return };
+        let now = virt.server.now();
+        let policies = policies(virt, phys);
+        let are_new = self.policies.0.last().is_none_or(|(_, last)| *last != policies);
+        if are_new {
+            self.policies.note(policies);
+        }
         let pods = phys.server.list("pods", None);
         for node in phys.server.list("nodes", None) {
             let Ok(node) = PhysicalNode::read(&object(&node)) else { continue };
+            let node = node.node;
+            let known = self.of.entry(node.name.clone()).or_default();
             let theirs = pods.iter().filter(|pod| {
-                text(pod, "/spec/nodeName") == node.node.name && label(pod, labels::BINDING_UID).is_empty()
+                text(pod, "/spec/nodeName") == node.name && label(pod, labels::BINDING_UID).is_empty()
             });
             let mut used = Resources::default();
             for pod in theirs {
                 let status = pod["status"].to_string();
                 used.add(&requests::of_pod(&pod["spec"].to_string(), Some(&status)).unwrap());
             }
+            known.shares.note((node.base().clone(), used));
             let allowed = |policies: &Policies| {
-                let explanation =
-                    Explanation::of(binding, policies, &node.node, &Ledger::default(), virt.server.now());
-                explanation.lease().map(kubeocean_model::lease::Lease::offered).unwrap_or_default()
+                let explanation = Explanation::of(&binding, policies, &node, &Ledger::default(), now);
+                explanation.lease().map(Lease::offered).unwrap_or_default()
             };
-            let bounds = Bounds {
-                since: Instant::now(),
-                base: node.node.base().clone(),
-                used,
-                lender: allowed(&lender),
-                borrower: allowed(&borrower),
-            };
-            self.of.entry(node.node.name.clone()).or_default().push(bounds);
+            // Who has heard of a node may not have heard yet which policies are no more.
+            let is_new = known.last.as_ref() != Some(&node);
+            let lag = if is_new { self.lag } else { Duration::ZERO };
+            for (lender, borrower) in self.policies.within(lag).filter(|_| is_new || are_new) {
+                known.allowed.note((allowed(lender), allowed(borrower)));
+            }
+            known.last = Some(node);
         }
     }
 
     /// What others left, and what the lender and the borrower allowed, at most, in the time that news may take.
-    fn most(&self, node: &str, resource: &str, lag: Duration) -> (Quantity, Quantity, Quantity) {
-        let known = self.of.get(node).map(Vec::as_slice).unwrap_or_default();
-        // The last before that time was true at its beginning.
-        let old = known.partition_point(|bounds| bounds.since.elapsed() > lag);
-        let lately = || known[old.saturating_sub(1)..].iter();
-        let most = |part: fn(&Bounds) -> &Resources| {
-            lately().map(|bounds| part(bounds).get(resource)).max().unwrap_or_default()
-        };
-        let used = lately().map(|bounds| bounds.used.get(resource)).min().unwrap_or_default();
-        let left = (most(|bounds| &bounds.base) - used).at_least_zero();
-        (left, most(|bounds| &bounds.lender), most(|bounds| &bounds.borrower))
+    fn most(&self, node: &str, resource: &str) -> (Quantity, Quantity, Quantity) {
+        let Some(known) = self.of.get(node) else { return Default::default() };
+        let base = known.shares.within(self.lag).map(|(base, _)| base.get(resource)).max();
+        let used = known.shares.within(self.lag).map(|(_, used)| used.get(resource)).min();
+        let left = (base.unwrap_or_default() - used.unwrap_or_default()).at_least_zero();
+        let lender = known.allowed.within(self.lag).map(|(lender, _)| lender.get(resource)).max();
+        let borrower = known.allowed.within(self.lag).map(|(_, borrower)| borrower.get(resource)).max();
+        (left, lender.unwrap_or_default(), borrower.unwrap_or_default())
     }
+}
+
+/// The lender's policies as if the borrower had none, and the other way round.
+fn policies(virt: &Site, phys: &Site) -> (Policies, Policies) {
+    let read = |site: &Site| -> Vec<Candidate> {
+        let all = site.server.list("resourceleasingpolicies", None);
+        all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
+    };
+    let anyones = WorkerPolicies::Served(vec![anything()]);
+    let served = phys.server.list("customresourcedefinitions", None).len() > 1;
+    let (lender, worker) = if served {
+        (WorkerPolicies::Served(read(phys)), anyones)
+    } else {
+        (anyones, WorkerPolicies::NotServed)
+    };
+    (Policies { worker: lender, computing: Vec::new() }, Policies { worker, computing: read(virt) })
 }
 
 /// A policy that sets no bounds.
