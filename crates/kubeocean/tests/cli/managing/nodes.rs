@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kubeocean_api::keys::names::{INSTALL_NAMESPACE, WORKER_NAMESPACE};
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, INSTALL_NAMESPACE, WORKER_NAMESPACE};
 use kubeocean_api::keys::taints::VNODE_KEY;
 use kubeocean_api::keys::{labels, reasons};
 use kubeocean_sandbox::{COMPUTING, Spec};
@@ -93,8 +93,22 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     let left: Vec<_> =
         place.ours().await.unwrap().into_iter().filter(|one| one.component.is_empty()).collect();
     assert!(left.is_empty(), "{left:?}");
+    is_unbound(&place).await;
     drop((standby, manager));
     place.stop().await;
+}
+
+/// A binding that goes takes all of its virtual nodes along, and what belongs to them.
+async fn is_unbound(place: &Place) {
+    apply(&place.virt, &policies(), &policy("w1", &json!({}))).await;
+    all_are(place, W1, "they are leased again", usable).await;
+    kubectl(place.worker(COMPUTING), "delete clusterbinding w1 --timeout=120s", "");
+    all_are(place, ("w1", 0), "without a binding they go", |_| true).await;
+    until("nothing is left", async || {
+        let left: Vec<_> = place.ours().await?.into_iter().filter(|one| !one.binding.is_empty()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
 }
 
 /// A manager, and all that a lender and a borrower are asked to apply: nobody may do more than what is shipped allows.
@@ -143,12 +157,34 @@ async fn the_scheduler_believes_them(place: &Place) {
     })
     .await;
     assert!(!placed.iter().any(|node| node == "vnode-w1-sim-1"), "{placed:?}");
+    a_port_is_taken(place, &placed[0]).await;
     kubectl(place.worker(COMPUTING), &format!("drain {} --timeout=60s", placed[0]), "");
     kubectl(place.worker(COMPUTING), &format!("uncordon {}", placed[0]), "");
     kubectl(place.worker(COMPUTING), "delete deployment web --timeout=60s", "");
     until("all pods are gone", async || match get(&place.virt, pods).await?["items"].as_array() {
         Some(left) if !left.is_empty() => Err(format!("{} are left", left.len())),
         _ => Ok(()),
+    })
+    .await;
+}
+
+/// Someone of the lender's listens on a port of the host: nobody on its virtual node can, and it can be drained all the same.
+async fn a_port_is_taken(place: &Place, vnode: &str) {
+    let node = vnode.strip_prefix("vnode-w1-").unwrap_or_default();
+    let lender = place.worker("worker-1").client().await.unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "listens"},
+        "spec": {"nodeName": node, "containers": [
+            {"name": "c", "image": "i", "ports": [{"containerPort": 9090, "hostPort": 9090}]},
+        ]},
+    });
+    apply(&lender, "/api/v1/namespaces/default/pods", &pod).await;
+    until("the port is reserved", async || {
+        let all = get(&place.virt, &format!("/api/v1/namespaces/{FAKE_NAMESPACE}/pods")).await?;
+        let all = all["items"].as_array().cloned().unwrap_or_default();
+        let held = all.iter().find(|pod| pod["spec"]["nodeName"] == vnode).ok_or("nobody holds it")?;
+        let port = &held["spec"]["containers"][0]["ports"][0]["hostPort"];
+        if port == 9090 { Ok(()) } else { Err(format!("{port}")) }
     })
     .await;
 }
