@@ -13,6 +13,7 @@ use kubeocean_api::keys::names::{EVENT_NAMESPACE, INSTALL_NAMESPACE};
 use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::{Applier, Outcome};
 use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::error::CallError;
 use kubeocean_model::action::{Action, Dependents, PatchForm, Verb, kinds};
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::key::{Key, Virtual};
@@ -110,20 +111,26 @@ async fn gone_already(virt: &Cluster<Virtual>, args: &Args, server: &str) -> any
     if left.is_err() {
         left = virt.list(&kinds::SECRET, Some(INSTALL_NAMESPACE), Some(&labels)).await;
     }
-    let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
-    let mut left = left.unwrap_or_default();
-    left.retain(|secret| user_of(&secret.key(), &all, None).is_none());
-    if left.is_empty() {
+    let all = virt.list(&kinds::BINDING, None, None).await;
+    let mut going = Vec::new();
+    for secret in left.unwrap_or_default() {
+        match unless_used(secret, all.as_deref(), None) {
+            Secret::Ours(secret) => going.push(secret),
+            Secret::Stays(why) => note(&why),
+            Secret::None => {}
+        }
+    }
+    if going.is_empty() {
         return Err(Missing(missing(virt, name, server).await).into());
     }
     note(&format!("There is no ClusterBinding {name}, and this is left of it:"));
-    for secret in &left {
+    for secret in &going {
         note(&format!("- Secret {}, which `kubeocean bind` made", secret.key::<Virtual>()));
     }
     if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
         anyhow::bail!("nothing was changed");
     }
-    for secret in left {
+    for secret in going {
         remove(virt, &Secret::Ours(secret)).await;
     }
     Ok(())
@@ -156,10 +163,19 @@ async fn secret_of(virt: &Cluster<Virtual>, binding: &Object) -> Secret {
     if !is_made_by_bind(&secret.meta, &binding.meta.name) {
         return Secret::Stays(format!("Secret {key} stays, since `kubeocean bind` did not make it"));
     }
-    let all = virt.list(&kinds::BINDING, None, None).await.unwrap_or_default();
-    match user_of(&key, &all, Some(&binding.meta.uid)) {
-        Some(other) => Secret::Stays(format!("Secret {key} stays, since ClusterBinding {other} uses it")),
-        None => Secret::Ours(secret),
+    let all = virt.list(&kinds::BINDING, None, None).await;
+    unless_used(secret, all.as_deref(), Some(&binding.meta.uid))
+}
+
+/// A Secret goes only if it is known that no other binding uses it.
+fn unless_used(secret: Object, bindings: Result<&[Object], &CallError>, except: Option<&str>) -> Secret {
+    let key: Key<Virtual> = secret.key();
+    match bindings.map(|bindings| user_of(&key, bindings, except)) {
+        Ok(None) => Secret::Ours(secret),
+        Ok(Some(other)) => Secret::Stays(format!("Secret {key} stays, since ClusterBinding {other} uses it")),
+        Err(error) => Secret::Stays(format!(
+            "Secret {key} stays, and holds a kubeconfig: whether another ClusterBinding uses it cannot be known: {error}"
+        )),
     }
 }
 
@@ -293,5 +309,36 @@ fn reason(text: &str) -> Result<String, String> {
         Err("say why, in a few words".to_owned())
     } else {
         Ok(text.trim().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(object: Value) -> Object {
+        Object::from_value(object).unwrap()
+    }
+
+    fn fate(bindings: Result<&[Object], &CallError>) -> String {
+        let secret = read(json!({"metadata": {"namespace": "n", "name": "s", "uid": "s-1"}}));
+        match unless_used(secret, bindings, Some("b-1")) {
+            Secret::Ours(_) => "goes".to_owned(),
+            Secret::Stays(why) => why,
+            Secret::None => "is not there".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_secret_goes_only_if_it_is_known_that_nobody_else_uses_it() {
+        let binding = |name: &str, uid: &str| {
+            let spec = json!({"secretRef": {"namespace": "n", "name": "s"}});
+            read(json!({"metadata": {"name": name, "uid": uid}, "spec": spec}))
+        };
+        assert_eq!(fate(Ok(&[binding("w1", "b-1")])), "goes");
+        let used = fate(Ok(&[binding("w1", "b-1"), binding("w2", "b-2")]));
+        assert_eq!(used, "Secret n/s stays, since ClusterBinding w2 uses it");
+        let unknown = fate(Err(&CallError::TimedOut { limit: Duration::from_secs(1) }));
+        assert!(unknown.starts_with("Secret n/s stays, and holds a kubeconfig: "), "{unknown}");
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kubeocean_api::keys::annotations::SIZE_CLASS;
 use kubeocean_api::keys::labels;
@@ -15,8 +14,8 @@ use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
 use kubeocean_model::bind::{
-    self, BindingObject, Child, Decision, Existing, Finding, Hosting, Refusal, Role, Situation, TaskState,
-    Telling, TemplateFault,
+    self, BindingObject, Child, Decision, Existing, Finding, Hosting, MENDED, Refusal, Role, Situation,
+    TaskState, Tasks, Telling, TemplateFault,
 };
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
@@ -24,6 +23,7 @@ use kubeocean_model::object::Meta;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use crate::contest::{Advice, CONTEST, Contests, MENDS};
 use crate::inline::Host;
 use crate::observe::Rounds;
 use crate::probe::Prober;
@@ -39,12 +39,6 @@ const KEPT: usize = 16;
 
 /// What a server could not take so often in a row, some seconds, does not pass by itself.
 const LASTING: u32 = 3;
-
-/// Who changes an object that we have mended so often does not do so by accident.
-const MENDS: u32 = 5;
-
-/// For so long it is then left alone: whoever fights over an object may win, but not a hundred times a second.
-const CONTEST: Duration = Duration::from_secs(60);
 
 /// How syncers and proxiers are run.
 #[derive(Clone)]
@@ -76,8 +70,8 @@ pub struct Bindings {
     pub refusals: Arc<Mutex<BTreeMap<String, Refusal>>>,
     /// How often in a row a server could not take something, by the binding's uid.
     pub troubles: Arc<Mutex<BTreeMap<String, u32>>>,
-    /// How often objects were mended, and since when that is counted.
-    pub mended: Arc<Mutex<BTreeMap<String, (Instant, u32)>>>,
+    /// Which objects someone else changes as often as they are mended.
+    pub contests: Contests,
     /// What the templates last made, by the binding's uid.
     pub rendered: Arc<Mutex<BTreeMap<String, Rendered>>>,
     /// Where rounds are counted.
@@ -123,7 +117,11 @@ impl Bindings {
         // One of that name may have gone before this one came.
         self.stop_the_gone();
         let object = &seen.0;
-        let decision = self.decide(object);
+        let hold = match self.hold_of(object).await {
+            Ok(hold) => hold,
+            Err(verdict) => return verdict,
+        };
+        let decision = self.decide(object, hold.as_ref());
         if let Some(Telling { reason, message, .. }) = &decision.farewell {
             let subject = subject(&object.meta);
             let told = self.recorder.tell_for_certain(&subject, Severity::Warning, *reason, message.as_str());
@@ -131,7 +129,7 @@ impl Bindings {
                 return Verdict::Failed("not-told");
             }
         }
-        let failed = match self.write_all(key, object, &decision).await {
+        let failed = match self.write_all(key, object, hold.as_ref(), &decision).await {
             Ok(()) => None,
             Err(Failed::Told) => return Verdict::Failed("refused"),
             Err(Failed::NotNow(verdict)) => return verdict,
@@ -148,9 +146,12 @@ impl Bindings {
         if let Some(verdict) = failed {
             return verdict;
         }
-        if decision == Decision::default() && object.leaves_remains() {
-            // It waits for what is left in the worker cluster to be counted.
-            self.prober.count_soon(key);
+        if decision.counts {
+            self.prober.count_soon(object);
+        }
+        if hold.is_some() && !decision.actions.is_empty() {
+            // No store shows it, and so nobody says that it is gone.
+            self.reconciler.queue.add(key.clone());
         }
         if self.refusals.lock().contains_key(&*object.meta.uid) {
             // It is tried again, for the server may think otherwise by then.
@@ -163,8 +164,20 @@ impl Bindings {
         self.recorder.tell_all(&subject(&object.meta), events);
     }
 
+    /// What the syncer of a binding holds the lead by, when nothing else of the syncer is left.
+    async fn hold_of(&self, object: &BindingObject) -> Result<Option<Meta>, Verdict> {
+        let rival = self.world.rival(object);
+        let Some(name) = bind::hold_of(object, rival.as_deref()) else { return Ok(None) };
+        if !self.world.children_of(object).is_empty() {
+            return Ok(None);
+        }
+        let key = Key::new(self.installation.namespace.as_str(), name.as_str());
+        let found = self.virt.get(&kinds::LEASE, &key).await;
+        found.map(|hold| hold.map(|hold| hold.meta)).map_err(|_| Verdict::Failed("unreachable"))
+    }
+
     /// The situation, and what should be done about it.
-    fn decide(&self, object: &BindingObject) -> Decision {
+    fn decide(&self, object: &BindingObject, hold: Option<&Meta>) -> Decision {
         let uid = &*object.meta.uid;
         let finding = self.prober.finding(uid);
         let remains = self.prober.remains(uid);
@@ -196,20 +209,20 @@ impl Bindings {
             rival: rival.as_deref(),
             neighbours: &neighbours,
             finding: &finding,
+            kept: self.prober.kept(uid),
             hosting: &hosting,
             refusal: refusal.as_ref(),
             leftovers: &leftovers,
+            hold,
             remains: &remains,
             now: self.reconciler.clock.now(),
         };
         if let (Mode::Inline(host), true) = (&self.mode, self.reconciler.applier.leads()) {
-            match (bind::runs_inline(&situation), &object.parsed, self.prober.cluster(uid)) {
-                (true, Ok(binding), Some(phys)) => host.start(binding, &self.virt, &phys),
-                // A bad edit takes nothing down.
-                (false, Err(_), _) if !object.meta.is_deleting() => {}
-                (false, ..) => host.stop(uid),
-                // The worker cluster has not answered since this process started.
-                _ => {}
+            match (bind::tasks(&situation), &object.parsed, self.prober.cluster(uid)) {
+                (Tasks::Run, Ok(binding), Some(phys)) => host.start(binding, &self.virt, &phys),
+                (Tasks::Stop, ..) => host.stop(uid),
+                // Those that run go on; or the worker cluster has not answered since this process started.
+                (Tasks::Run | Tasks::Stay, ..) => {}
             }
         }
         bind::plan(&situation)
@@ -258,6 +271,7 @@ impl Bindings {
         &self,
         key: &Key<Virtual>,
         object: &BindingObject,
+        hold: Option<&Meta>,
         decision: &Decision,
     ) -> Result<(), Failed> {
         let uid = &*object.meta.uid;
@@ -279,6 +293,9 @@ impl Bindings {
                         Name::Unmarked(uid) => self.reconciler.write(key, &taken_back(action, &uid)).await,
                         _ => self.reconciler.write(key, action).await,
                     };
+                    if let (Outcome::Done(_), true) = (&outcome, is_mending(action)) {
+                        self.contests.mended(&place);
+                    }
                     match &outcome {
                         outcome if outcome.fulfils(action) => None,
                         Outcome::Invalid(status) | Outcome::Forbidden(status) => {
@@ -309,7 +326,7 @@ impl Bindings {
         let lasting = trouble.as_ref().filter(|_| lasts).map(|(_, refusal)| refusal.clone());
         if let Some(refusal) = refusal.or(lasting) {
             self.refusals.lock().insert(uid.to_owned(), refusal);
-            let mut again = self.decide(object);
+            let mut again = self.decide(object, hold);
             if let Some(status) = &again.status {
                 self.reconciler.write(key, status).await;
             }
@@ -342,27 +359,23 @@ impl Bindings {
 
     /// Whether someone else changes an object as often as it is mended. Then it is left alone for a while, and people hear of it.
     fn contested(&self, object: &BindingObject, action: &Action, place: &str) -> bool {
-        if !is_apply(action) || action.precondition.uid.is_none() {
+        if !is_mending(action) {
             return false;
         }
-        let mut mended = self.mended.lock();
-        mended.retain(|_, (since, _)| since.elapsed() < CONTEST);
-        let (_, count) = mended.entry(place.to_owned()).or_insert_with(|| (Instant::now(), 0));
-        *count += 1;
-        if *count == MENDS + 1 {
-            let message = format!(
-                "{place} was changed by someone else {MENDS} times within {} s, and is left alone until then: stop whoever writes it \
-                 (kubectl get --show-managed-fields names them), or change the template so that both agree",
-                CONTEST.as_secs()
-            );
-            let event = Telling::event(true, EventReason::Contested, message);
-            self.tell(object, &[event]);
+        match self.contests.advice(place) {
+            Advice::Mend => return false,
+            Advice::TellAndLeave => {
+                let message = format!(
+                    "{place} was changed by someone else {MENDS} times within {} s, and is left alone until then: stop whoever writes it \
+                     (kubectl get --show-managed-fields names them), or change the template so that both agree",
+                    CONTEST.as_secs()
+                );
+                self.tell(object, &[Telling::event(true, EventReason::Contested, message)]);
+            }
+            Advice::Leave => {}
         }
-        if *count > MENDS {
-            self.reconciler.queue.add_after(object.key(), CONTEST);
-            return true;
-        }
-        false
+        self.reconciler.queue.add_after(object.key(), CONTEST);
+        true
     }
 
     /// Whether an object that is to be made is there already. Stores do not show other people's.
@@ -420,6 +433,11 @@ impl Bindings {
 /// A patch that makes an object or changes it.
 const fn is_apply(action: &Action) -> bool {
     matches!(action.verb, Verb::Patch { form: PatchForm::Apply { .. }, .. })
+}
+
+/// A write that only puts back what someone else changed.
+fn is_mending(action: &Action) -> bool {
+    is_apply(action) && action.why == MENDED
 }
 
 /// Why not everything was written.

@@ -14,6 +14,7 @@
 
 pub mod args;
 pub mod bindings;
+pub mod contest;
 pub mod inline;
 pub mod manager;
 mod observe;

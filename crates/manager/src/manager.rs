@@ -23,6 +23,7 @@ use kubeocean_model::sweep::{self, Fate};
 use tokio_util::sync::CancellationToken;
 
 use crate::bindings::{Bindings, CurrentTemplates, Mode};
+use crate::contest::Contests;
 use crate::inline::{Host, Workload};
 use crate::observe;
 use crate::probe::{self, Connect, Prober};
@@ -142,7 +143,7 @@ impl Manager {
             recorder,
             refusals: Arc::default(),
             troubles: Arc::default(),
-            mended: Arc::default(),
+            contests: Contests::default(),
             rendered: Arc::default(),
             rounds: observe::Rounds::new(&metrics)?,
         };

@@ -107,8 +107,8 @@ pub struct Prober {
     seed: Option<u64>,
     namespace: String,
     lines: Arc<Mutex<BTreeMap<String, Line>>>,
-    /// Those of whom what is left is to be counted.
-    counting: Arc<Mutex<BTreeSet<Key<Virtual>>>>,
+    /// The uids of those of whom what is left is to be counted: nobody works there any more.
+    counting: Arc<Mutex<BTreeSet<String>>>,
     whole_looks: Arc<Semaphore>,
 }
 
@@ -118,6 +118,8 @@ struct Line {
     name: String,
     finding: Finding,
     remains: Remains,
+    /// Whether what was found is of a kubeconfig that did not replace the connection.
+    kept: bool,
     /// The connection, as good as it ever was.
     cluster: Option<Cluster<Physical>>,
     server: String,
@@ -173,12 +175,17 @@ impl Prober {
         }
     }
 
-    /// Has what is left in a worker cluster counted, unless it is known.
-    pub fn count_soon(&self, key: &Key<Virtual>) {
-        // A look that is under way counts. To ask for another one would cut it short.
-        if self.counting.lock().insert(key.clone()) {
-            self.queues.probes.reset(key.clone());
+    /// Has what is left in a worker cluster counted: to be asked for when nobody clears up there any more.
+    pub fn count_soon(&self, object: &BindingObject) {
+        // It is tried until it is done. To ask for another look would cut short the one that is under way.
+        if self.counting.lock().insert(object.meta.uid.to_string()) {
+            self.queues.probes.reset(object.key());
         }
+    }
+
+    /// Whether a kubeconfig that is no good has left the connection as it was.
+    pub fn kept(&self, uid: &str) -> bool {
+        self.lines.lock().get(uid).is_some_and(|line| line.kept)
     }
 
     /// The last good connection.
@@ -188,12 +195,6 @@ impl Prober {
 
     /// One look at the worker cluster of a binding.
     pub async fn look(&self, key: &Key<Virtual>) -> Verdict {
-        let verdict = self.look_at(key).await;
-        self.counting.lock().remove(key);
-        verdict
-    }
-
-    async fn look_at(&self, key: &Key<Virtual>) -> Verdict {
         let Some(seen) = self.world.bindings.get(key) else {
             self.forget(key);
             return Verdict::Done;
@@ -212,17 +213,13 @@ impl Prober {
             () = self.queues.probes.overtaken(key) => return Verdict::Done,
             verdict = self.examine(object, binding, &mut line) => verdict,
         };
-        // Not before the syncer is gone, which may still be clearing up.
-        if line.remains == Remains::NotAsked
-            && object.leaves_remains()
-            && self.world.children_of(object).is_empty()
-        {
+        if line.remains == Remains::NotAsked && self.counting.lock().contains(&uid) {
             line.remains = self.count_remains(binding, &line).await;
         }
         let changed = {
             let mut lines = self.lines.lock();
-            let before = lines.get(&uid).map(|line| (line.finding.clone(), line.remains.clone()));
-            let changed = before != Some((line.finding.clone(), line.remains.clone()));
+            let told = |line: &Line| (line.finding.clone(), line.kept, line.remains.clone());
+            let changed = lines.get(&uid).map(told) != Some(told(&line));
             lines.insert(uid, line);
             changed
         };
@@ -236,6 +233,8 @@ impl Prober {
     fn forget(&self, key: &Key<Virtual>) {
         let mut lines = self.lines.lock();
         lines.retain(|uid, line| *line.name != *key.name || self.world.by_uid(uid).is_some());
+        drop(lines);
+        self.counting.lock().retain(|uid| self.world.by_uid(uid).is_some());
     }
 
     async fn examine(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
@@ -249,9 +248,9 @@ impl Prober {
         }
         let found = match self.virt.get(&kinds::SECRET, &secret).await {
             Ok(Some(found)) => found,
-            Ok(None) => return line.fail(Finding::NoSecret, "no-secret"),
+            Ok(None) => return line.refuse(Finding::NoSecret),
             Err(CallError::Refused(status)) if status.code == 403 => {
-                return line.fail(Finding::SecretForbidden(status.message.clone()), "secret-forbidden");
+                return line.refuse(Finding::SecretForbidden(status.message.clone()));
             }
             // V is in trouble, not the worker cluster: what is known stays.
             Err(_) => return Verdict::Failed("virtual-unreachable"),
@@ -260,16 +259,35 @@ impl Prober {
             return self.look_again(object, binding, line).await;
         }
         let Some(kubeconfig) = kubeconfig_of(&found) else {
-            return line.fail(Finding::NoKubeconfigKey, "no-kubeconfig-key");
+            return line.refuse(Finding::NoKubeconfigKey);
         };
         let route = match (self.connect)(kubeconfig).await {
             Ok(route) => route,
-            Err(error) => return line.fail(Finding::BadKubeconfig(error.to_string()), "bad-kubeconfig"),
+            Err(error) => return line.refuse(Finding::BadKubeconfig(error.to_string())),
         };
-        let candidate = self.cluster_over(route.client.clone());
-        let rotated = line.cluster.is_some();
-        let finding = self.ask_in_time(&candidate, &route.server, binding, rotated).await;
-        let finding = self.unless_it_is_ours(finding, &binding.mount_namespace).await;
+        let made_of = found.meta.resource_version.to_string();
+        match line.cluster.clone() {
+            Some(cluster) => self.rotate(object, binding, line, &cluster, route, made_of).await,
+            None => self.connect_first(object, binding, line, route, made_of).await,
+        }
+    }
+
+    /// A first look at a worker cluster: everything has to be true of it.
+    async fn connect_first(
+        &self,
+        object: &BindingObject,
+        binding: &Binding,
+        line: &mut Line,
+        route: Route,
+        made_of: String,
+    ) -> Verdict {
+        let candidate = self.cluster_over(route.client);
+        let finding = match self.ask_in_time(&candidate, &route.server, binding).await {
+            Finding::Good(worker) if self.is_ours(&worker.uid, &binding.mount_namespace).await => {
+                leads_home()
+            }
+            finding => finding,
+        };
         let good = match &finding {
             Finding::Good(worker) => object.recognises(&worker.uid).is_ok(),
             _ => false,
@@ -277,24 +295,50 @@ impl Prober {
         if !good {
             // It is tried again with the same Secret: the server may come, or the rights.
             // It worked for another process, or for this one in an earlier life.
-            let worked = object.bound_to().is_some() && !rotated;
-            let word = word(&finding);
-            return if worked && finding.is_trouble() {
-                line.lose(finding)
-            } else {
-                line.fail(finding, word)
-            };
+            let worked = object.bound_to().is_some() && finding.is_trouble();
+            return if worked { line.lose(finding) } else { line.refuse(finding) };
         }
-        match &line.cluster {
-            Some(cluster) => cluster.replace_over(&route.client),
-            None => line.cluster = Some(candidate),
-        }
+        line.cluster = Some(candidate);
         line.server = route.server;
-        line.made_of = found.meta.resource_version.to_string();
+        line.made_of = made_of;
         line.find(finding);
         line.asked_all = Some(Instant::now());
         line.asked_for = object.meta.generation;
         Verdict::Again(LOOK_EVERY)
+    }
+
+    /// A kubeconfig that was replaced. Its connection is used as soon as it is known to lead to the same cluster: to ask for all
+    /// rights first, over a long way, would take longer than the old one may live. What leads nowhere, or elsewhere, replaces nothing.
+    async fn rotate(
+        &self,
+        object: &BindingObject,
+        binding: &Binding,
+        line: &mut Line,
+        cluster: &Cluster<Physical>,
+        route: Route,
+        made_of: String,
+    ) -> Verdict {
+        let candidate = self.cluster_over(route.client.clone());
+        let found =
+            in_time(CONNECT_WITHIN, &route.server, identity(&candidate, &route.server, binding)).await;
+        let refused = match found {
+            Err(finding) => finding,
+            Ok(uid) if self.is_ours(&uid, &binding.mount_namespace).await => leads_home(),
+            // If it is accepted later, it is known what it is.
+            Ok(uid) if object.recognises(&uid).is_err() => {
+                self.ask_in_time(&candidate, &route.server, binding).await
+            }
+            Ok(_) => {
+                cluster.replace_over(&route.client);
+                line.server = route.server;
+                line.made_of = made_of;
+                line.asked_all = None;
+                // Also if this look is cut short: what is in use is known by where it comes from.
+                self.lines.lock().insert(binding.uid.clone(), line.clone());
+                return self.look_again(object, binding, line).await;
+            }
+        };
+        line.refuse(refused)
     }
 
     /// A look over the connection that there is.
@@ -304,7 +348,7 @@ impl Prober {
         // Who edits a binding wants to know whether all is well with it now.
         let all = line.finding.is_trouble() || due || line.asked_for != object.meta.generation;
         let finding = if all {
-            self.ask_in_time(&cluster, &line.server, binding, false).await
+            self.ask_in_time(&cluster, &line.server, binding).await
         } else {
             let asked = in_time(LOOK_EVERY, &line.server, identity(&cluster, &line.server, binding)).await;
             match (asked, &line.finding) {
@@ -327,15 +371,9 @@ impl Prober {
         Verdict::Again(LOOK_EVERY)
     }
 
-    /// Everything, in its turn unless it is urgent, and within its time.
-    async fn ask_in_time(
-        &self,
-        cluster: &Cluster<Physical>,
-        server: &str,
-        binding: &Binding,
-        urgent: bool,
-    ) -> Finding {
-        let place = if urgent { None } else { self.whole_looks.acquire().await.ok() };
+    /// Everything, in its turn, and within its time.
+    async fn ask_in_time(&self, cluster: &Cluster<Physical>, server: &str, binding: &Binding) -> Finding {
+        let place = self.whole_looks.acquire().await.ok();
         let mut asking = std::pin::pin!(async {
             let uid = in_time(CONNECT_WITHIN, server, identity(cluster, server, binding)).await?;
             in_time(ANSWER_WITHIN, server, ask_all(cluster, server, binding, uid)).await
@@ -350,16 +388,9 @@ impl Prober {
     }
 
     /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself.
-    async fn unless_it_is_ours(&self, finding: Finding, namespace: &str) -> Finding {
-        let Finding::Good(worker) = &finding else { return finding };
+    async fn is_ours(&self, uid: &str, namespace: &str) -> bool {
         let own = self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await;
-        match own {
-            Ok(Some(own)) if *own.meta.uid == *worker.uid => Finding::BadKubeconfig(
-                "the kubeconfig leads to the computing cluster itself: store that of a worker cluster"
-                    .to_owned(),
-            ),
-            _ => finding,
-        }
+        matches!(own, Ok(Some(own)) if *own.meta.uid == *uid)
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {
@@ -373,13 +404,7 @@ impl Prober {
     }
 
     async fn count_remains(&self, binding: &Binding, line: &Line) -> Remains {
-        let Some(cluster) = &line.cluster else {
-            let cause = line
-                .finding
-                .trouble(binding)
-                .map_or("it was never connected".to_owned(), |trouble| trouble.message);
-            return Remains::Unknown(cause);
-        };
+        let Some(cluster) = &line.cluster else { return unreached(&line.finding, binding) };
         let mut counts = Vec::new();
         let kinds: [Kind; 5] = [kinds::POD, kinds::CONFIG_MAP, kinds::SECRET, kinds::CLAIM, kinds::SERVICE];
         for kind in kinds {
@@ -400,6 +425,7 @@ impl Line {
             name: name.to_owned(),
             finding: Finding::NotYet,
             remains: Remains::NotAsked,
+            kept: false,
             cluster: None,
             server: String::new(),
             made_of: String::new(),
@@ -412,6 +438,7 @@ impl Line {
     /// It is well.
     fn find(&mut self, finding: Finding) {
         self.finding = finding;
+        self.kept = false;
         self.failures = 0;
     }
 
@@ -424,14 +451,36 @@ impl Line {
         let passes = matches!(finding, Finding::Unreachable { .. });
         let most = if passes { LOST_LOOK_EVERY } else { RETRY.1 };
         self.finding = finding;
+        self.kept = false;
         self.asked_all = None;
         Verdict::Again((AGAIN_SOON * 2_u32.saturating_pow(self.failures.min(8))).min(most))
     }
 
-    fn fail(&mut self, finding: Finding, word: &'static str) -> Verdict {
+    /// A kubeconfig is no good. What there is stays.
+    fn refuse(&mut self, finding: Finding) -> Verdict {
+        let word = word(&finding);
         self.finding = finding;
+        self.kept = self.cluster.is_some();
         Verdict::Failed(word)
     }
+}
+
+/// What can be said of what is left in a worker cluster that this process never reached.
+fn unreached(finding: &Finding, binding: &Binding) -> Remains {
+    match finding {
+        // It has not come to look, since V is in trouble or has just been: that says nothing about the worker cluster.
+        Finding::NotYet => Remains::NotAsked,
+        Finding::Good(_) => Remains::Unknown("the kubeconfig leads to another cluster".to_owned()),
+        finding => {
+            let cause = finding.trouble(binding).map(|trouble| trouble.message);
+            Remains::Unknown(cause.unwrap_or_default())
+        }
+    }
+}
+
+fn leads_home() -> Finding {
+    let words = "the kubeconfig leads to the computing cluster itself: store that of a worker cluster";
+    Finding::BadKubeconfig(words.to_owned())
 }
 
 /// What a future says, or that it took too long.
@@ -533,5 +582,24 @@ fn word(finding: &Finding) -> &'static str {
         Finding::MountNamespaceMissing => "mount-namespace-missing",
         Finding::Denied { .. } => "worker-denied",
         Finding::Good(_) => "worker-changed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_came_to_ask_is_not_said_to_be_unknown() {
+        let object = json!({
+            "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": "w1", "uid": "b-1"},
+            "spec": {"clusterID": "c1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}},
+        });
+        let binding = Binding::parse(&serde_json::from_value(object).unwrap()).unwrap();
+        assert_eq!(unreached(&Finding::NotYet, &binding), Remains::NotAsked, "it is asked again");
+        let Remains::Unknown(cause) = unreached(&Finding::NoSecret, &binding) else {
+            panic!("it cannot be asked")
+        };
+        assert!(cause.contains("Secret n/s does not exist"), "{cause}");
     }
 }

@@ -50,39 +50,45 @@ pub struct Wish<'a> {
 impl Templates {
     /// All objects of a binding.
     pub fn render(&self, installation: &Installation, wish: &Wish<'_>) -> Result<Vec<Child>, TemplateFault> {
-        let mut children = Vec::new();
+        let mut made: Vec<(Child, String)> = Vec::new();
         for role in Role::ALL {
             let source = self.of(role);
             for (file, text) in &source.files {
-                let fault = |message: String| TemplateFault {
-                    role,
-                    message: format!("{}: {message}", source.place(file)),
-                };
+                let place = source.place(file);
+                let fault = |message: String| TemplateFault { role, message: format!("{place}: {message}") };
                 let rendered = fill_in(text, file, role, source, installation, wish).map_err(fault)?;
                 for body in documents(&rendered).map_err(fault)? {
-                    children.push(finish(role, body, installation, wish).map_err(fault)?);
+                    made.push((finish(role, body, installation, wish).map_err(fault)?, place.clone()));
                 }
             }
         }
         for role in Role::ALL {
-            if !children.iter().any(|child| child.role == role && child.kind == kinds::DEPLOYMENT) {
-                let message = format!("the templates of the {role} make no Deployment: nothing would run");
+            if !made.iter().any(|(child, _)| child.role == role && child.kind == kinds::DEPLOYMENT) {
+                let source = self.of(role);
+                let files: Vec<String> = source.files.keys().map(|file| source.place(file)).collect();
+                let message = format!(
+                    "{}: the templates of the {role} make no Deployment: nothing would run",
+                    files.join(", ")
+                );
                 return Err(TemplateFault { role, message });
             }
         }
         // What others need comes first.
         let rank = |child: &Child| CHILD_KINDS.iter().position(|kind| *kind == child.kind);
-        children.sort_by_key(|child| (child.role == Role::Syncer, rank(child)));
+        made.sort_by_key(|(child, _)| (child.role == Role::Syncer, rank(child)));
         let same =
             |a: &Child, b: &Child| (&a.kind, &a.namespace, &a.name) == (&b.kind, &b.namespace, &b.name);
-        for (index, child) in children.iter().enumerate() {
-            if children[..index].iter().any(|earlier| same(earlier, child)) {
-                let message =
-                    format!("{} {} is made twice: give each its own name", child.kind.kind, child.name);
+        for (index, (child, place)) in made.iter().enumerate() {
+            if let Some((_, other)) = made[..index].iter().find(|(earlier, _)| same(earlier, child)) {
+                let also = if other == place { String::new() } else { format!(", also by {other}") };
+                let message = format!(
+                    "{place}: {} {} is made twice{also}: give each its own name",
+                    child.kind.kind, child.name
+                );
                 return Err(TemplateFault { role: child.role, message });
             }
         }
-        Ok(children)
+        Ok(made.into_iter().map(|(child, _)| child).collect())
     }
 }
 
@@ -162,8 +168,10 @@ fn go_template(text: &str) -> Option<(usize, &str)> {
 
 /// The YAML documents of a rendered template; empty ones are left out.
 fn documents(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| format!("what it renders is not YAML: {}", one_line(&error.to_string())))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        let line = error.location().map_or_else(String::new, |at| format!("line {} of ", at.line()));
+        format!("{line}what it renders is not YAML: {}", one_line(&error.to_string()))
+    })?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 

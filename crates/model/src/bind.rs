@@ -18,12 +18,12 @@ mod unbind;
 
 use jiff::Timestamp;
 use kubeocean_api::keys::annotations::{ACCEPT_WORKER, FORCE_UNBIND, SIZE_CLASS, SIZE_CLASSES};
-use kubeocean_api::keys::finalizers::{CLUSTER_BINDING_MANAGER, CLUSTER_BINDING_SYNCER};
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_MANAGER;
 use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
 
-pub use children::{Child, Existing, KINDS as CHILD_KINDS, Refusal, Served, served};
+pub use children::{Child, Existing, KINDS as CHILD_KINDS, MENDED, Refusal, Served, served};
 pub use finding::{Finding, Swapped, Trouble, Worker};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
 pub use unbind::{Leftover, Remains};
@@ -31,6 +31,7 @@ pub use unbind::{Leftover, Remains};
 use crate::action::{Action, PatchForm, Verb, kinds};
 use crate::binding::{Binding, BindingFault};
 use crate::key::{Key, Virtual};
+use crate::naming::ClusterId;
 use crate::object::{Meta, Object};
 
 /// The field manager of what the manager applies.
@@ -41,8 +42,10 @@ pub const MANAGER: &str = "kubeocean-manager";
 pub struct BindingObject {
     /// Its metadata.
     pub meta: Meta,
-    /// What it asks for, or what is wrong with that.
+    /// What it asks for, or what is wrong with that. One that goes may ask for what cannot be followed: it is let go all the same.
     pub parsed: Result<Binding, Vec<BindingFault>>,
+    /// All that is wrong with it.
+    pub faults: Vec<BindingFault>,
     /// What was last said about it.
     pub status: ClusterBindingStatus,
     cluster_id: Option<String>,
@@ -63,17 +66,13 @@ impl BindingObject {
         let cluster_id = object.text("spec", &["clusterID"]);
         match read() {
             Ok(binding) => {
-                let parsed = Binding::parse(&binding);
-                Self { meta, parsed, status: binding.status.unwrap_or_default(), cluster_id }
+                let (parsed, faults) = Binding::parse_unless_it_goes(&binding);
+                Self { meta, parsed, faults, status: binding.status.unwrap_or_default(), cluster_id }
             }
             Err(error) => {
                 let status = object.field("status").ok().flatten().unwrap_or_default();
-                Self {
-                    meta,
-                    parsed: Err(vec![BindingFault::Unreadable(error.to_string())]),
-                    status,
-                    cluster_id,
-                }
+                let faults = vec![BindingFault::Unreadable(error.to_string())];
+                Self { meta, parsed: Err(faults.clone()), faults, status, cluster_id }
             }
         }
     }
@@ -81,11 +80,6 @@ impl BindingObject {
     /// Why it is to be unbound by force, if it is.
     pub fn forced(&self) -> Option<&str> {
         self.meta.annotations.get(FORCE_UNBIND).filter(|reason| !reason.trim().is_empty())
-    }
-
-    /// Whether what is in the worker cluster will stay there.
-    pub fn leaves_remains(&self) -> bool {
-        self.meta.is_deleting() && self.forced().is_some() && self.has_finalizer(CLUSTER_BINDING_SYNCER)
     }
 
     /// What is to be said about a size that is none.
@@ -100,8 +94,13 @@ impl BindingObject {
     /// The `clusterID` that it keeps others from. One that is not in order has it only if it is bound: its virtual nodes are
     /// there, and named after it.
     pub fn claims(&self) -> Option<&str> {
-        let valid = self.parsed.is_ok() || self.bound_to().is_some();
+        let valid = self.faults.is_empty() || self.bound_to().is_some();
         self.cluster_id.as_deref().filter(|_| valid)
+    }
+
+    /// What is wrong with it, in one line.
+    fn faults_in_words(&self) -> String {
+        self.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     /// Its name.
@@ -157,10 +156,14 @@ pub struct Situation<'a> {
     pub finding: &'a Finding,
     /// How its syncer and proxier are run, and how they are.
     pub hosting: &'a Hosting<'a>,
+    /// Whether what was found is of a kubeconfig that was not taken, so that an earlier connection is still in use.
+    pub kept: bool,
     /// What an API server last refused.
     pub refusal: Option<&'a Refusal>,
     /// What there is of it in V, besides its syncer and proxier.
     pub leftovers: &'a [Leftover],
+    /// What its syncer holds the lead by; asked for only when it goes.
+    pub hold: Option<&'a Meta>,
     /// What there is of it in P; asked for only when it has to be left there.
     pub remains: &'a Remains,
     /// What time it is.
@@ -196,6 +199,8 @@ pub struct Decision {
     pub status: Option<Action>,
     /// To be told once all is written.
     pub events: Vec<Telling>,
+    /// Whether what is left in P is to be counted now: nobody works there any more.
+    pub counts: bool,
 }
 
 /// An Event about the binding.
@@ -252,12 +257,39 @@ pub fn may_run(situation: &Situation<'_>) -> bool {
     object.parsed.is_ok() && rival.is_none() && object.bound_to().is_some()
 }
 
-/// Whether the tasks of a binding should run in the manager's own process.
-pub fn runs_inline(situation: &Situation<'_>) -> bool {
-    may_run(situation)
-        && situation.hosting.is_replaced()
-        && situation.object.has_finalizer(CLUSTER_BINDING_MANAGER)
-        && !(situation.object.meta.is_deleting() && unbind::takes_down(situation))
+/// The name of what the syncer of a binding that goes holds the lead by, where that is this binding's to remove: it is made of
+/// the `clusterID`, which may be another's.
+pub fn hold_of(object: &BindingObject, rival: Option<&str>) -> Option<String> {
+    let goes = object.meta.is_deleting() && object.has_finalizer(CLUSTER_BINDING_MANAGER);
+    let cluster_id = object.claims().filter(|_| goes && rival.is_none())?;
+    ClusterId::parse(cluster_id).ok().map(|id| id.syncer())
+}
+
+/// What becomes of a binding's tasks in the manager's own process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tasks {
+    /// They run.
+    Run,
+    /// Those that run go on, and none is started.
+    Stay,
+    /// They end.
+    Stop,
+}
+
+/// What becomes of the tasks of a binding in the manager's own process.
+pub fn tasks(situation: &Situation<'_>) -> Tasks {
+    let object = situation.object;
+    let goes = object.meta.is_deleting() && unbind::takes_down(situation);
+    if goes || !object.has_finalizer(CLUSTER_BINDING_MANAGER) {
+        Tasks::Stop
+    } else if object.parsed.is_err() {
+        // A bad edit takes nothing down, and a syncer is needed until it has given the worker cluster back.
+        Tasks::Stay
+    } else if may_run(situation) && situation.hosting.is_replaced() {
+        Tasks::Run
+    } else {
+        Tasks::Stop
+    }
 }
 
 /// What is not wrong, and yet worth a word, each time the status changes.

@@ -87,6 +87,13 @@ pub enum BindingFault {
     Selector(SelectorError),
 }
 
+impl BindingFault {
+    /// Whether a worker cluster can be given back all the same: what is to be leased there is nothing any more.
+    const fn is_forgiven_who_goes(&self) -> bool {
+        matches!(self, Self::Selector(_) | Self::ServiceNamespace { .. })
+    }
+}
+
 /// Whether Kubernetes itself lives in a namespace: it is nobody's to lend.
 pub fn is_of_kubernetes(namespace: &str) -> bool {
     namespace.starts_with("kube-")
@@ -95,6 +102,30 @@ pub fn is_of_kubernetes(namespace: &str) -> bool {
 impl Binding {
     /// Reads an object; every fault is named.
     pub fn parse(object: &ClusterBinding) -> Result<Self, Vec<BindingFault>> {
+        match Self::read(object) {
+            (Some(binding), faults) if faults.is_empty() => Ok(binding),
+            (_, faults) => Err(faults),
+        }
+    }
+
+    /// Reads an object, and what is wrong with it. One that is on its way out need not say right what it wants: its worker cluster is to
+    /// be given back, and for that its selector means no node.
+    pub fn parse_unless_it_goes(
+        object: &ClusterBinding,
+    ) -> (Result<Self, Vec<BindingFault>>, Vec<BindingFault>) {
+        match Self::read(object) {
+            (Some(binding), faults)
+                if binding.is_deleting && faults.iter().all(BindingFault::is_forgiven_who_goes) =>
+            {
+                (Ok(binding), faults)
+            }
+            (Some(binding), faults) if faults.is_empty() => (Ok(binding), faults),
+            (_, faults) => (Err(faults.clone()), faults),
+        }
+    }
+
+    /// What can be made of an object, and everything that is wrong with it.
+    fn read(object: &ClusterBinding) -> (Option<Self>, Vec<BindingFault>) {
         let spec = &object.spec;
         let mut faults = Vec::new();
         let mut identity = |field, value: &Option<String>| {
@@ -121,14 +152,18 @@ impl Binding {
                 faults.push(BindingFault::ServiceNamespace { index, given: given.clone() });
             }
         }
-        let selector = NodeSelector::parse(spec.node_selector.as_ref())
-            .inspect_err(|errors| faults.extend(errors.iter().cloned().map(BindingFault::Selector)));
-        let cluster_id =
-            ClusterId::parse(&spec.cluster_id).inspect_err(|error| faults.push(error.clone().into()));
-        let (Ok(selector), Ok(cluster_id), true) = (selector, cluster_id, faults.is_empty()) else {
-            return Err(faults);
+        let selector = NodeSelector::parse(spec.node_selector.as_ref()).unwrap_or_else(|errors| {
+            faults.extend(errors.into_iter().map(BindingFault::Selector));
+            NodeSelector::nothing()
+        });
+        let cluster_id = match ClusterId::parse(&spec.cluster_id) {
+            Ok(cluster_id) => cluster_id,
+            Err(error) => {
+                faults.push(error.into());
+                return (None, faults);
+            }
         };
-        Ok(Self {
+        let binding = Self {
             name,
             uid,
             cluster_id,
@@ -146,7 +181,8 @@ impl Binding {
             maps_daemon_sets: spec.running_daemonset_by_default,
             schedules_directly: spec.direct_scheduling,
             is_deleting: object.metadata.deletion_timestamp.is_some(),
-        })
+        };
+        (Some(binding), faults)
     }
 }
 
@@ -172,6 +208,41 @@ mod tests {
         assert_eq!(binding.service_namespaces, ServiceNamespaces::All);
         assert!(binding.has_default_taint && binding.priority_class.is_none());
         assert!(binding.selector.matches("any", &crate::selector::Labels::new()));
+    }
+
+    #[test]
+    fn who_goes_need_not_say_right_what_it_wants() {
+        let read = |spec: serde_json::Value, deleting: bool| {
+            let mut object = json!({
+                "apiVersion": "cloud.tencent.com/v1beta1", "kind": "ClusterBinding",
+                "metadata": {"name": "w1", "uid": "b-1"},
+                "spec": {"clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}},
+            });
+            object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            if deleting {
+                object["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z".into();
+            }
+            Binding::parse_unless_it_goes(&serde_json::from_value(object).unwrap())
+        };
+        let expression = json!({"key": "a", "operator": "In", "values": ["not a label!"]});
+        let misspelt = json!({
+            "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}, "serviceNamespaces": ["web", "A b"],
+        });
+        let (living, faults) = read(misspelt.clone(), false);
+        assert_eq!((living, faults.len()), (Err(faults.clone()), 2));
+        let (leaving, faults) = read(misspelt, true);
+        let leaving = leaving.unwrap();
+        assert_eq!((leaving.mount_namespace.as_str(), faults.len()), ("mount", 2), "said all the same");
+        assert!(
+            !leaving.selector.matches("any", &crate::selector::Labels::new()),
+            "nothing is leased any more"
+        );
+        assert!(
+            read(json!({"mountNamespace": "kube-system"}), true).0.is_err(),
+            "nobody knows where to clear up"
+        );
+        assert!(read(json!({"clusterID": "A B"}), true).0.is_err());
+        assert_eq!(read(json!({}), true).1, []);
     }
 
     #[test]

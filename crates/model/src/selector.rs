@@ -176,6 +176,11 @@ pub struct NodeSelector {
 }
 
 impl NodeSelector {
+    /// The one that means no node.
+    pub const fn nothing() -> Self {
+        Self { terms: Some(Vec::new()) }
+    }
+
     /// Reads a selector; every fault is named.
     pub fn parse(selector: Option<&core::NodeSelector>) -> Result<Self, Vec<SelectorError>> {
         let Some(selector) = selector.filter(|selector| !selector.node_selector_terms.is_empty()) else {

@@ -7,7 +7,7 @@ use kubeocean_sandbox::{Cluster, Sandbox, Spec};
 use serde_json::{Value, json};
 
 use crate::access::{attempt, client, kubectl, questions, refused, until};
-use crate::support::{answer, kubeocean, succeed};
+use crate::support::{answer, kubeocean, run, succeed};
 
 const MOUNT: &str = "kubeocean-worker";
 const APPLY: &str = "apply --server-side -f -";
@@ -281,6 +281,13 @@ fn without_options_the_manifest_is_the_committed_one() {
         |text: &str| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
     let committed = std::fs::read_to_string(path).unwrap();
     assert_eq!(without_comments(&succeed(["worker-manifest"])), without_comments(&committed));
+}
+
+#[test]
+fn a_lender_hears_that_borrowed_pods_may_reach_the_api_server() {
+    let said = run(["worker-manifest"]).err;
+    assert!(said.contains("name its addresses with --unreachable") && said.lines().count() == 1, "{said}");
+    assert_eq!(run(["worker-manifest", "--unreachable", "10.0.0.10/32"]).err, "");
 }
 
 #[test]

@@ -42,6 +42,34 @@ fn the_version_names_the_commit() {
 }
 
 #[test]
+fn the_components_are_programs_of_their_own_too() {
+    for (program, component) in [
+        (env!("CARGO_BIN_EXE_kubeocean-manager"), "manager"),
+        (env!("CARGO_BIN_EXE_kubeocean-syncer"), "syncer"),
+    ] {
+        let run = |arg: &str| {
+            let output = std::process::Command::new(program).arg(arg).output().unwrap();
+            assert!(output.status.success(), "{program} {arg}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let version = run("--version");
+        assert!(
+            version.starts_with(&format!("kubeocean-{component} {}", env!("CARGO_PKG_VERSION"))),
+            "{version}"
+        );
+        let help = run("--help");
+        let flags = |text: &str| -> Vec<String> {
+            let words = text.split_whitespace().filter(|word| word.starts_with("--"));
+            words
+                .map(|word| word.trim_end_matches([',', '.']).to_owned())
+                .filter(|word| word != "--version")
+                .collect()
+        };
+        assert_eq!(flags(&help), flags(&succeed([component, "--help"])), "{component}: both take the same");
+    }
+}
+
+#[test]
 fn the_definitions_are_the_committed_ones() {
     let printed = succeed(["crds", "--group", "ocean"]);
     assert_eq!(printed, succeed(["crds"]), "there is one group today");

@@ -161,22 +161,29 @@ impl Source {
         let values: Values = match files.remove(VALUES) {
             None => Values::default(),
             Some(text) if text.trim().is_empty() => Values::default(),
-            Some(text) => serde_saphyr::from_str(&text).map_err(|error| SourceError::Values {
+            Some(text) => Self::values(&text).map_err(|cause| SourceError::Values {
                 path: directory.join(VALUES).display().to_string(),
-                cause: super::one_line(&error.to_string()),
+                cause,
             })?,
         };
-        if values.replicas == Some(0) {
-            return Err(SourceError::Values {
-                path: directory.join(VALUES).display().to_string(),
-                cause: "replicas is 0, and nothing would run: at least 1".to_owned(),
-            });
-        }
         if files.is_empty() {
             // As a ConfigMap that is not there is mounted. Values alone are for the built-in templates.
             files = Self::built_in(if role == Role::Syncer { SYNCER } else { PROXIER }).files;
         }
         Ok(Self { files, values, directory: Some(directory.to_owned()) })
+    }
+
+    fn values(text: &str) -> Result<Values, String> {
+        let values: Values = serde_saphyr::from_str(text).map_err(|error| {
+            let line = error.location().map_or_else(String::new, |at| format!("line {}: ", at.line()));
+            format!("{line}{}", super::one_line(&error.to_string()))
+        })?;
+        if values.replicas == Some(0) {
+            let line = text.lines().position(|line| line.trim_start().starts_with("replicas"));
+            let line = line.map_or_else(String::new, |index| format!("line {}: ", index + 1));
+            return Err(format!("{line}replicas is 0, and nothing would run: at least 1"));
+        }
+        Ok(values)
     }
 
     /// How a file is named in a message.

@@ -132,7 +132,11 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
         let (_directory, templates) = with(&[("a.yaml", good)]);
         render(&templates.unwrap()).unwrap_err()
     };
-    assert!(fault.message.contains("make no Deployment"), "{}", fault.message);
+    assert!(
+        fault.message.contains("a.yaml: the templates of the syncer make no Deployment"),
+        "{}",
+        fault.message
+    );
     let cases = [
         ("{{ clusterid }}", "a.yaml: line 1"),
         (
@@ -140,7 +144,8 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
             "line 2: `{{ .ClusterID }}` is a Go template: write the variables of docs/templates.md",
         ),
         ("a: 1\n{% if %}", "line 2"),
-        ("a: [1", "what it renders is not YAML"),
+        ("a: [1", "of what it renders is not YAML"),
+        ("a: 1\nb: c: d\n", "a.yaml: line 2 of what it renders is not YAML"),
         (
             "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
             "v1/Secret cannot be made by a template: only v1/ServiceAccount",
@@ -166,9 +171,23 @@ fn what_is_wrong_with_a_template_is_said_with_file_and_line() {
         );
         assert_eq!(fault.role, Role::Syncer);
     }
-    let (_directory, templates) = with(&[("a.yaml", good), ("b.yaml", good)]);
+    let deployment =
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {template: {metadata: {}}}";
+    let (directory, templates) = with(&[("a.yaml", good), ("b.yaml", good), ("c.yaml", deployment)]);
     let message = render(&templates.unwrap()).unwrap_err().message;
-    assert!(message.contains("make no Deployment") || message.contains("made twice"), "{message}");
+    let at = |file: &str| directory.path().join(file).display().to_string();
+    let twice = format!(
+        "{}: ServiceAccount kubeocean-syncer-c1 is made twice, also by {}",
+        at("b.yaml"),
+        at("a.yaml")
+    );
+    assert!(message.starts_with(&twice), "{message}");
+    let (_directory, templates) = with(&[("values.yaml", "image: a\nreplicas: 0\n")]);
+    let error = templates.unwrap_err().1.to_string();
+    assert!(error.contains("values.yaml: line 2: replicas is 0"), "{error}");
+    let (_directory, templates) = with(&[("values.yaml", "image: a\nreplicas: many\n")]);
+    let error = templates.unwrap_err().1.to_string();
+    assert!(error.contains("values.yaml: line 2: "), "{error}");
 }
 
 #[test]

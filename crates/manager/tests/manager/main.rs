@@ -6,3 +6,4 @@ mod real;
 mod residents;
 mod scene;
 mod simulated;
+mod stories;

@@ -6,14 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use kubeocean_api::keys::names::{SERVING_SIGNER, SYNCER_PREFIX};
 use kubeocean_api::keys::{finalizers, labels};
+use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::shutdown::BoxError;
 use kubeocean_manager::inline::{Job, Workload};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::Role;
+use kubeocean_model::key::Physical;
 use kubeocean_testkit::ApiServer;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+
+use crate::scene::{NAMESPACE, encode};
 
 /// How often each of them looks around.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1300);
@@ -59,6 +65,7 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::POD,
         kinds::SECRET,
         kinds::NAMESPACE,
+        kinds::SIGNING_REQUEST,
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
@@ -75,21 +82,42 @@ pub(crate) fn live(server: &ApiServer) {
                 && !is_deleting(deployment)
         });
         if alive {
+            hold_the_lead(server, &binding);
             sync(server, &binding);
         }
     }
 }
 
+/// Two replicas of a syncer agree on who works by a Lease, which stays when they end.
+fn hold_the_lead(server: &ApiServer, binding: &Value) {
+    let hold = format!("{SYNCER_PREFIX}{}", text(binding, "/spec/clusterID"));
+    if server.get("leases", NAMESPACE, &hold).is_none() {
+        let body =
+            json!({"metadata": {"name": hold}, "spec": {"holderIdentity": text(binding, "/metadata/name")}});
+        server.call("syncer", "POST", &collection("leases", NAMESPACE), None, Some(body));
+    }
+}
+
+/// Nobody looks into it here.
+const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nYQ==\n-----END CERTIFICATE REQUEST-----\n";
+
+/// So long it takes an inline worker to end.
+const ENDS_AFTER: Duration = Duration::from_secs(2);
+
 /// A syncer or proxier that the manager runs itself. Every third one fails as soon as it starts.
 pub(crate) struct Resident {
     pub(crate) server: ApiServer,
+    pub(crate) workers: [ApiServer; 2],
+    /// Where the last one that was started leaves its connection to its worker cluster.
+    pub(crate) phys: Arc<Mutex<Option<Cluster<Physical>>>>,
     pub(crate) role: Role,
     pub(crate) starts: Arc<AtomicU64>,
 }
 
 impl Workload for Resident {
     fn run(&self, job: Job, stop: CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> {
-        let (server, role) = (self.server.clone(), self.role);
+        let (server, role, workers) = (self.server.clone(), self.role, self.workers.clone());
+        *self.phys.lock() = Some(job.phys.clone());
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if start % 3 == 2 {
@@ -104,8 +132,23 @@ impl Workload for Resident {
                 }
                 stop.run_until_cancelled(tokio::time::sleep(MOMENT)).await;
             }
+            // It finishes what it began.
+            tokio::time::sleep(ENDS_AFTER).await;
+            if role == Role::Syncer {
+                clear(&workers, &job.uid);
+            }
             Ok(())
         })
+    }
+}
+
+/// What there is of a binding in worker clusters goes.
+fn clear(workers: &[ApiServer], uid: &str) {
+    for worker in workers {
+        for pod in worker.list("pods", None).iter().filter(|pod| label(pod, labels::BINDING_UID) == uid) {
+            let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+            worker.call("syncer", "DELETE", &path("pods", pod), None, Some(now));
+        }
     }
 }
 
@@ -154,6 +197,12 @@ fn sync(server: &ApiServer, binding: &Value) {
             });
             make("leases", "kube-node-lease", &|| json!({"metadata": meta, "spec": {}}));
             make("csinodes", "", &|| json!({"metadata": meta, "spec": {"drivers": []}}));
+            // A proxier asks for its certificate, and does not take the request away.
+            make("certificatesigningrequests", "", &|| {
+                json!({"metadata": meta, "spec": {
+                    "request": encode(REQUEST), "signerName": SERVING_SIGNER, "usages": ["digital signature", "server auth"],
+                }})
+            });
             make("pods", "kubeocean-fake", &|| {
                 let containers = json!([{"name": "ports", "image": "none"}]);
                 let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": containers});

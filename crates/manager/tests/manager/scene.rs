@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kubeocean_api::keys::names::SYNCER_PREFIX;
 use kubeocean_api::keys::{annotations, finalizers, labels};
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
@@ -16,7 +17,7 @@ use kubeocean_manager::manager::{Manager, Parts, Workers};
 use kubeocean_manager::probe::{Connect, Route};
 use kubeocean_manager::template::{Installation, Templates};
 use kubeocean_model::bind::{MANAGER, Role};
-use kubeocean_model::key::Virtual;
+use kubeocean_model::key::{Physical, Virtual};
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::CrashLayer;
 use kubeocean_testkit::oracle::Oracle;
@@ -24,7 +25,7 @@ use kubeocean_testkit::simulation::{Site, World};
 use kubeocean_testkit::story::Story;
 use kubeocean_testkit::traffic::Traffic;
 use kubeocean_testkit::{ApiServer, Commit, Options, Verb};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,7 @@ pub(crate) const NAMESPACE: &str = "kubeocean-system";
 pub(crate) const MOUNT: &str = "mount";
 
 pub(crate) const ONLY_OURS: &str = "nothing of others is touched";
+pub(crate) const NOT_OF_THE_LIVING: &str = "nothing that the syncer of a living binding made is removed";
 pub(crate) const ONE_EACH: &str = "never two Deployments of one role";
 pub(crate) const SYNCER_LIVES: &str = "a syncer is not taken away before its work is done";
 pub(crate) const CONFIRMED: &str = "a binding goes after its Deployments";
@@ -58,6 +60,9 @@ pub(crate) const CHILDREN: [&str; 8] = [
     "horizontalpodautoscalers",
 ];
 
+/// What syncers and proxiers make, and the manager removes when their bindings go.
+const SWEPT: [&str; 5] = ["nodes", "leases", "csinodes", "pods", "certificatesigningrequests"];
+
 /// All clusters, and the manager's end of the wire. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Scene {
@@ -71,6 +76,10 @@ pub(crate) struct Scene {
     pub(crate) inline: Arc<AtomicBool>,
     /// Whether they ever were run by the manager itself.
     was_inline: Arc<AtomicBool>,
+    /// What the last inline worker that was started reaches its worker cluster by.
+    pub(crate) phys: Arc<Mutex<Option<Cluster<Physical>>>>,
+    /// What is asked with kubeconfigs whose second word is `far`.
+    pub(crate) far: Traffic,
     /// How many managers there are; of several, one leads.
     pub(crate) managers: u64,
     starts: Arc<AtomicU64>,
@@ -103,6 +112,8 @@ impl Scene {
             restored: Arc::default(),
             inline: Arc::default(),
             was_inline: Arc::default(),
+            phys: Arc::default(),
+            far: Traffic::of("far", &world.oracle),
             managers: 1,
             starts: Arc::default(),
         };
@@ -144,6 +155,13 @@ impl Scene {
         self.virt.server.call("user", "PATCH", &place, MERGE, Some(body));
     }
 
+    /// As the definition lets through, and nobody can follow.
+    pub(crate) fn misspell(&self, name: &str) {
+        let expression = json!({"key": "zone", "operator": "In", "values": ["not a label!"]});
+        let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
+        self.patch_binding(name, json!({"spec": {"nodeSelector": selector}}));
+    }
+
     pub(crate) fn unbind(&self, name: &str, foreground: bool) {
         let place = format!("{}/{name}", collection("clusterbindings", ""));
         let policy = if foreground { "Foreground" } else { "Background" };
@@ -177,7 +195,9 @@ impl Scene {
         self.was_inline.store(true, Ordering::Relaxed);
         let resident = |role| -> (Role, Arc<dyn Workload>) {
             let (server, starts) = (self.virt.server.clone(), Arc::clone(&self.starts));
-            (role, Arc::new(Resident { server, role, starts }))
+            let (workers, phys) =
+                (self.workers.each_ref().map(|site| site.server.clone()), Arc::clone(&self.phys));
+            (role, Arc::new(Resident { server, workers, phys, role, starts }))
         };
         Workers::Inline(Role::ALL.map(resident).into())
     }
@@ -192,10 +212,12 @@ impl Scene {
             let (scene, life) = (scene.clone(), life.clone());
             Box::pin(async move {
                 let content = String::from_utf8_lossy(&kubeconfig).into_owned();
-                let name = content.split_whitespace().next().unwrap_or_default();
+                let mut words = content.split_whitespace();
+                let name = words.next().unwrap_or_default();
+                let traffic = if words.next() == Some("far") { &scene.far } else { &scene.traffic };
                 let site = scene.workers.iter().find(|site| site.name == name);
                 let site = site.ok_or(CredentialError::NotKubeconfig)?;
-                let client = site.client(&scene.traffic, life.as_ref());
+                let client = site.client(traffic, life.as_ref());
                 Ok(Route { client, server: format!("https://{name}") })
             })
         });
@@ -234,12 +256,37 @@ impl Scene {
         let server = self.virt.server.clone();
         oracle.always("V", &self.virt.server, ONLY_OURS, |commit| {
             let Some(old) = commit.old.as_deref().filter(|_| commit.actor == MANAGER) else { return Ok(()) };
-            let swept = ["nodes", "leases", "csinodes", "pods", "certificatesigningrequests"];
             let held = commit.plural == "leases" && commit.namespace == NAMESPACE;
-            if held || !CHILDREN.contains(&&*commit.plural) && !swept.contains(&&*commit.plural) {
+            if held || !CHILDREN.contains(&&*commit.plural) && !SWEPT.contains(&&*commit.plural) {
                 return Ok(());
             }
             if is_ours(old) { Ok(()) } else { Err(format!("{} {} is not ours", commit.plural, commit.name)) }
+        });
+        let (bindings, restored) = (server.clone(), Arc::clone(&self.restored));
+        oracle.always("V", &self.virt.server, NOT_OF_THE_LIVING, move |commit| {
+            let goes = commit.actor == MANAGER && SWEPT.contains(&&*commit.plural) && begins_to_go(commit);
+            // Who came back with an older etcd was gone a moment ago.
+            let Some(old) = commit.old.as_deref().filter(|_| goes && !*restored.read()) else {
+                return Ok(());
+            };
+            let all = bindings.list_at(commit.revision, "clusterbindings", None);
+            let held = commit.plural == "leases" && commit.namespace == NAMESPACE;
+            let is_whose = |binding: &Value| {
+                if held {
+                    let id = text(binding, "/spec/clusterID");
+                    *commit.name == format!("{SYNCER_PREFIX}{id}")
+                        && !text(binding, "/status/workerUID").is_empty()
+                } else {
+                    text(binding, "/metadata/uid") == label(old, labels::BINDING_UID)
+                }
+            };
+            match all.iter().find(|one| is_whose(one) && !is_deleting(one)) {
+                Some(binding) => {
+                    let whose = text(binding, "/metadata/name");
+                    Err(format!("{} {} of {whose}, which lives", commit.plural, commit.name))
+                }
+                None => Ok(()),
+            }
         });
         for (name, site) in [("p1", &self.workers[0]), ("p2", &self.workers[1])] {
             oracle.always(name, &site.server, ONLY_OURS, |commit| {
@@ -303,7 +350,14 @@ impl Scene {
         let server = &self.virt.server;
         let bindings = server.list("clusterbindings", None);
         let living = |uid: &str| bindings.iter().any(|one| text(one, "/metadata/uid") == uid);
-        for plural in CHILDREN.into_iter().chain(["nodes", "leases", "csinodes", "pods"]) {
+        for hold in server.list("leases", Some(NAMESPACE)) {
+            let name = text(&hold, "/metadata/name");
+            let of = |id: &str| bindings.iter().any(|one| text(one, "/spec/clusterID") == id);
+            if name.strip_prefix(SYNCER_PREFIX).is_some_and(|id| !of(id)) {
+                return Err(format!("Lease {name} is nobody's"));
+            }
+        }
+        for plural in CHILDREN.into_iter().chain(SWEPT) {
             for object in server.list(plural, None) {
                 let uid = label(&object, labels::BINDING_UID);
                 if is_ours(&object) && !living(uid) {
@@ -359,11 +413,15 @@ impl Scene {
         Ok(())
     }
 
-    /// Leads every kubeconfig to the cluster that its bindings are bound to, calms everything, and waits for rest.
+    /// Puts every binding in order, leads every kubeconfig to the cluster that its bindings are bound to, calms everything, and waits
+    /// for rest.
     pub(crate) async fn comes_to_rest(&self) {
         self.virt.chaos.calm();
         for worker in &self.workers {
             worker.chaos.calm();
+        }
+        for binding in self.virt.server.list("clusterbindings", None) {
+            self.patch_binding(text(&binding, "/metadata/name"), json!({"spec": {"nodeSelector": null}}));
         }
         // Whoever is being bound at this moment is bound then.
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -423,7 +481,7 @@ pub(crate) fn is_ours(object: &Value) -> bool {
         || owned.is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "ClusterBinding"))
 }
 
-fn encode(content: &str) -> String {
+pub(crate) fn encode(content: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(content)
 }

@@ -19,7 +19,7 @@ use crate::residents::text;
 use crate::scene::{CHILDREN, MOUNT, REST_WITHIN, Scene};
 
 /// Lives of the manager, or of two of whom one leads, until the course is run.
-async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
+pub(crate) async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
     let lives = |identity: &'static str| async move {
         loop {
             let life = if scene.managers == 1 {
@@ -77,6 +77,7 @@ fn user(scene: &Scene, draw: u64) {
         10 | 11 => scene.vandalise((draw >> 20) as usize & 0xffff),
         12 => scene
             .patch_binding(name, json!({"metadata": {"annotations": {annotations::SIZE_CLASS: "large"}}})),
+        13 => scene.misspell(name),
         _ => scene.bind(name, id, secret),
     }
 }

@@ -67,6 +67,9 @@ pub enum Served<'a> {
     Name(&'a str),
 }
 
+/// Why an object is written that was as wished before.
+pub const MENDED: &str = "someone changed it";
+
 /// What keeps an object until its dependents are gone.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
@@ -109,7 +112,7 @@ impl Child {
             None => Action::new(self.kind.clone(), &key, verb, format!("the {} needs it", self.role)),
             Some(existing) => {
                 let why = if hash_of(&self.body) == existing.object.meta.annotations.get(TEMPLATE_HASH) {
-                    "someone changed it"
+                    MENDED
                 } else {
                     "the wish has changed"
                 };
@@ -164,7 +167,7 @@ pub(super) fn heal(wanted: &[Child], existing: &[Existing]) -> Vec<Action> {
 }
 
 /// Takes the binding away from among the owners of what there is, as it is: a foreground deletion of the binding would take the objects
-/// with it, and a template that is broken cannot make them again.
+/// with it, and a template or a binding that is not in order cannot make them again.
 pub(super) fn disown(existing: &[Existing]) -> Vec<Action> {
     let mut actions = Vec::new();
     for one in existing {

@@ -115,22 +115,16 @@ impl Finding {
             Self::BadKubeconfig(words) => {
                 (Reason::ValidationFailed, format!("Secret {secret}: {words}"), false)
             }
-            Self::Unreachable { server, cause } if cause.contains("certificate") => (
-                Reason::ConnectivityFailed,
-                format!(
-                    "{server} is not whom the kubeconfig trusts: {cause}; put the authority of that server into \
-                     certificate-authority-data of Secret {secret}"
-                ),
-                true,
-            ),
-            Self::Unreachable { server, cause } => (
-                Reason::ConnectivityFailed,
-                format!(
-                    "{server} cannot be asked: {cause}; check the address in the kubeconfig, and that the network \
-                     lets the manager reach it"
-                ),
-                true,
-            ),
+            Self::Unreachable { server, cause } => {
+                let message = match certificate(cause) {
+                    Some(wrong) => wrong.message(server, cause, &secret),
+                    None => format!(
+                        "{server} cannot be asked: {cause}; check the address in the kubeconfig, and that the network \
+                         lets the manager reach it"
+                    ),
+                };
+                (Reason::ConnectivityFailed, message, true)
+            }
             Self::Unauthorized { server, message } => (
                 Reason::ConnectivityFailed,
                 format!(
@@ -162,6 +156,69 @@ impl Finding {
     }
 }
 
+/// What is wrong with a certificate: each has another fix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certificate {
+    /// The server does not take ours.
+    Ours,
+    /// The server's has expired.
+    Expired,
+    /// The server's is of tomorrow.
+    TooEarly,
+    /// The server's is of another address.
+    OfAnotherName,
+    /// Nobody vouches for the server.
+    Untrusted,
+}
+
+/// Which certificate a connection failed for, if it did; by the words of the TLS library, since nothing else tells.
+fn certificate(cause: &str) -> Option<Certificate> {
+    let words = cause.to_lowercase().replace(' ', "");
+    let says = |word: &str| words.contains(word);
+    if !says("certificate") {
+        return None;
+    }
+    Some(if says("fatalalert") {
+        Certificate::Ours
+    } else if says("expired") {
+        Certificate::Expired
+    } else if says("notvalidyet") {
+        Certificate::TooEarly
+    } else if says("notvalidforname") {
+        Certificate::OfAnotherName
+    } else {
+        Certificate::Untrusted
+    })
+}
+
+impl Certificate {
+    /// In a sentence, with the fix.
+    fn message(self, server: &str, cause: &str, secret: &str) -> String {
+        match self {
+            Self::Ours => format!(
+                "{server} does not take the client certificate in Secret {secret}: {cause}; make a new kubeconfig with \
+                 `kubeocean worker-kubeconfig`"
+            ),
+            Self::Expired => format!(
+                "the certificate of {server} has expired: {cause}; the lender renews the serving certificate of that server \
+                 (where it is in order, see to the clock of the manager's machine)"
+            ),
+            Self::TooEarly => format!(
+                "the certificate of {server} is not valid yet: {cause}; see to the clocks of that server and of the \
+                 manager's machine"
+            ),
+            Self::OfAnotherName => format!(
+                "the certificate of {server} is for other addresses: {cause}; use one of those in Secret {secret}, or name one \
+                 as its tls-server-name"
+            ),
+            Self::Untrusted => format!(
+                "{server} is not whom the kubeconfig trusts: {cause}; put the authority of that server into \
+                 certificate-authority-data of Secret {secret}"
+            ),
+        }
+    }
+}
+
 impl Swapped {
     /// As a condition says it.
     pub fn trouble(&self, binding: &Binding) -> Trouble {
@@ -173,5 +230,35 @@ impl Swapped {
              {name} {ACCEPT_WORKER}={found}"
         );
         Trouble { reason: Reason::WorkerChanged, message, transient: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_of_a_certificate_has_its_own_fix() {
+        let cases = [
+            ("no answer within 30 s", None),
+            ("invalid peer certificate: UnknownIssuer", Some(Certificate::Untrusted)),
+            ("invalid peer certificate: BadSignature", Some(Certificate::Untrusted)),
+            ("invalid peer certificate: Expired", Some(Certificate::Expired)),
+            (
+                "invalid peer certificate: certificate expired: verification time 2 (UNIX), but certificate is not valid after 1",
+                Some(Certificate::Expired),
+            ),
+            (
+                "invalid peer certificate: certificate not valid yet: verification time 1 (UNIX), but 2",
+                Some(Certificate::TooEarly),
+            ),
+            ("invalid peer certificate: NotValidForName", Some(Certificate::OfAnotherName)),
+            ("received fatal alert: CertificateExpired", Some(Certificate::Ours)),
+        ];
+        for (cause, wrong) in cases {
+            assert_eq!(certificate(cause), wrong, "{cause}");
+        }
+        let message = Certificate::Expired.message("https://p1", "it is old", "n/s");
+        assert!(message.contains("renews") && !message.contains("certificate-authority-data"), "{message}");
     }
 }

@@ -137,9 +137,14 @@ impl Hosting<'_> {
     /// What is to be written so that they go on though their binding goes.
     pub(super) fn keep_up(&self) -> Vec<Action> {
         match self {
-            Self::Deployed { wanted: Err(_), existing } => children::disown(existing),
+            Self::Deployed { wanted: Err(_), .. } => self.disown(),
             _ => self.set_up(),
         }
+    }
+
+    /// What is to be written so that what there is goes on though its binding goes, where nobody can say what should be there.
+    pub(super) fn disown(&self) -> Vec<Action> {
+        children::disown(self.existing())
     }
 
     /// What is to be written so that they are gone.

@@ -13,6 +13,7 @@ use super::finding::{Finding, Trouble};
 use super::state::{Availability, Role};
 use super::{MANAGER, Situation, Telling, telling};
 use crate::action::{Action, PatchForm, Verb, kinds};
+use crate::binding::Binding;
 use crate::condition;
 
 /// What should be said.
@@ -51,13 +52,8 @@ struct Obstacle {
 /// Judges a living binding.
 pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
     let Situation { object, rival, finding, .. } = situation;
-    let bound = object.bound_to().map(str::to_owned);
-    let binding = match &object.parsed {
-        Ok(binding) => binding,
-        Err(faults) => {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            return stopped(situation, Reason::ValidationFailed, &faults.join("; "));
-        }
+    let Ok(binding) = &object.parsed else {
+        return stopped(situation, Reason::ValidationFailed, &object.faults_in_words());
     };
     if let Some(rival) = rival {
         let message = format!(
@@ -66,24 +62,10 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
         );
         return stopped(situation, Reason::DuplicateClusterId, &message);
     }
-    let trouble = match finding {
-        Finding::Good(worker) => object.recognises(&worker.uid).err().map(|swapped| swapped.trouble(binding)),
-        finding => finding.trouble(binding),
-    };
-    let (connected, worker_uid) = match (finding, &trouble) {
-        (_, Some(Trouble { reason, message, .. })) => {
-            // Who repairs a kubeconfig wants to know what it costs meanwhile.
-            let replaced =
-                matches!(reason, Reason::ValidationFailed | Reason::WorkerChanged) && bound.is_some();
-            let kept = if replaced { "; what runs keeps its last good connection" } else { "" };
-            (said(ConditionType::Connected, false, *reason, format!("{message}{kept}")), bound.clone())
-        }
-        (Finding::Good(worker), None) => {
-            let message = format!("the worker cluster answers, and {} may do what is needed", worker.user);
-            let connected = said(ConditionType::Connected, true, Reason::ConnectivityPassed, message);
-            (connected, Some(worker.uid.clone()))
-        }
-        (_, None) => (as_before(situation, ConditionType::Connected), bound.clone()),
+    let (connected, trouble) = connection(situation, binding);
+    let worker_uid = match (finding, &trouble) {
+        (Finding::Good(worker), None) => Some(worker.uid.clone()),
+        _ => object.bound_to().map(str::to_owned),
     };
     let workers = Role::ALL.map(|role| (role, situation.availability(role)));
     let running = worker_uid.is_some();
@@ -101,6 +83,31 @@ pub(super) fn judge(situation: &Situation<'_>) -> Verdict {
     };
     all.insert(0, ready);
     Verdict { phase, said: all, worker_uid }
+}
+
+/// What is to be said of the connection to a worker cluster, and what is wrong with it.
+fn connection(situation: &Situation<'_>, binding: &Binding) -> (Said, Option<Trouble>) {
+    let Situation { object, finding, kept, .. } = situation;
+    let trouble = match finding {
+        Finding::Good(worker) => object.recognises(&worker.uid).err().map(|swapped| swapped.trouble(binding)),
+        finding => finding.trouble(binding),
+    };
+    let connected = match (finding, &trouble) {
+        (_, Some(Trouble { reason, message, .. })) => {
+            // Who repairs a kubeconfig wants to know what it costs meanwhile. Where none can be had, or none that may be used, nothing was replaced.
+            let unusable = matches!(reason, Reason::ValidationFailed | Reason::WorkerChanged)
+                || matches!(finding, Finding::SecretForbidden(_));
+            let kept = (*kept || unusable) && object.bound_to().is_some();
+            let kept = if kept { "; what runs keeps its last good connection" } else { "" };
+            said(ConditionType::Connected, false, *reason, format!("{message}{kept}"))
+        }
+        (Finding::Good(worker), None) => {
+            let message = format!("the worker cluster answers, and {} may do what is needed", worker.user);
+            said(ConditionType::Connected, true, Reason::ConnectivityPassed, message)
+        }
+        (_, None) => as_before(situation, ConditionType::Connected),
+    };
+    (connected, trouble)
 }
 
 fn obstacle(
@@ -181,10 +188,12 @@ fn stopped(situation: &Situation<'_>, reason: Reason, message: &str) -> Verdict 
 /// A binding on its way out.
 pub(super) fn leaving(situation: &Situation<'_>, message: &str, workers_stay: bool) -> Verdict {
     let running = situation.object.bound_to().is_some();
-    let mut all = vec![
-        said(ConditionType::Ready, false, Reason::Deleting, message),
-        as_before(situation, ConditionType::Connected),
-    ];
+    // Whether it answers decides what people do about one that does not go.
+    let connected = match &situation.object.parsed {
+        Ok(binding) if situation.rival.is_none() => connection(situation, binding).0,
+        _ => as_before(situation, ConditionType::Connected),
+    };
+    let mut all = vec![said(ConditionType::Ready, false, Reason::Deleting, message), connected];
     for role in Role::ALL {
         all.push(if workers_stay {
             worker(role, &situation.availability(role), running)

@@ -78,14 +78,14 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     }
     let forced = object.forced();
     if !takes_down(situation) {
-        let fault = Role::ALL.iter().find_map(|role| situation.hosting.fault(*role));
-        let fault = fault.map(|fault| format!(" (it cannot be made anew: {fault})")).unwrap_or_default();
         let message = format!(
-            "the syncer is giving the worker cluster back{fault}; if that cluster is gone for good: kubectl annotate \
+            "the syncer is giving the worker cluster back{}; if that cluster is gone for good: kubectl annotate \
              clusterbinding {} {FORCE_UNBIND}=REASON",
+            hindrance(situation),
             object.meta.name
         );
-        let actions = if may_run(situation) { situation.hosting.keep_up() } else { Vec::new() };
+        let hosting = situation.hosting;
+        let actions = if may_run(situation) { hosting.keep_up() } else { hosting.disown() };
         return leaving(situation, actions, &message, true);
     }
     if !situation.hosting.is_gone() {
@@ -102,13 +102,21 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
         let message = format!("what the syncer made in this cluster is being removed{left}");
         return leaving(situation, actions, &message, false);
     }
+    if let Some(hold) = situation.hold {
+        return leaving(
+            situation,
+            vec![remove_hold(hold)],
+            "the lead of the syncer is being given up",
+            false,
+        );
+    }
     let (farewell, events) = match forced {
         Some(_) if !object.has_finalizer(CLUSTER_BINDING_SYNCER) => (None, vec![unbound(situation)]),
         Some(reason) => match situation.remains {
             // It comes, or it is said that it cannot. Nobody looks at those that are not in order.
             Remains::NotAsked if object.parsed.is_ok() && situation.rival.is_none() => {
                 let message = "the worker cluster is asked once more what is left there";
-                return leaving(situation, Vec::new(), message, false);
+                return Decision { counts: true, ..leaving(situation, Vec::new(), message, false) };
             }
             remains => (Some(force_unbound(situation, reason, remains)), Vec::new()),
         },
@@ -119,6 +127,26 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     let rest: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).filter(|one| !ours(one)).collect();
     let actions = vec![set_finalizers(object, &rest, "nothing of it is left")];
     Decision { farewell, actions, events, ..Decision::default() }
+}
+
+/// What is wrong, as part of a longer message.
+fn hindrance(situation: &Situation<'_>) -> String {
+    let fault = Role::ALL.iter().find_map(|role| situation.hosting.fault(*role));
+    let fault = fault.map(|fault| format!(" (it cannot be made anew: {fault})"));
+    let wrong = situation.object.faults_in_words();
+    match fault {
+        Some(fault) => fault,
+        None if wrong.is_empty() => wrong,
+        None if situation.object.parsed.is_ok() => format!(" (though the binding is not in order: {wrong})"),
+        None => format!(" (and may wait until the binding is in order: {wrong})"),
+    }
+}
+
+/// Nobody else would: a syncer that ends gives it up, and leaves it there. By then it has no rights to make it anew.
+fn remove_hold(hold: &Meta) -> Action {
+    let key = Key::<Virtual>::new(&*hold.namespace, &*hold.name);
+    let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
+    Action::new(kinds::LEASE, &key, verb, "nobody leads any more").if_uid(&*hold.uid)
 }
 
 /// Those that do not go by themselves, with whom they wait for: an object that is being deleted and has finalizers.

@@ -146,8 +146,8 @@ const MANAGER: &[Right] = &[
         InstallNamespace,
         COORDINATION,
         "leases",
-        &["get", "create", "patch"],
-        "hold the lead, and let syncers hold theirs",
+        &["get", "create", "patch", "delete"],
+        "hold the lead, let syncers hold theirs, and remove theirs when they are gone",
     ),
     // What bindings that are gone left behind.
     Right::new(

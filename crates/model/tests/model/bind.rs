@@ -8,9 +8,9 @@ use kubeocean_api::keys::{annotations, finalizers, labels};
 use kubeocean_model::action::{Action, Verb, kinds};
 use kubeocean_model::bind::{
     BindingObject, Child, Decision, Existing, Finding, Hosting, Leftover, Refusal, Remains, Role, Situation,
-    TaskState, TemplateFault, Worker, plan,
+    TaskState, Tasks, TemplateFault, Worker, hold_of, plan, tasks,
 };
-use kubeocean_model::object::Object;
+use kubeocean_model::object::{Meta, Object};
 use serde_json::{Value, json};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/bind.txt");
@@ -27,6 +27,8 @@ struct Case {
     rival: Option<&'static str>,
     neighbours: Vec<String>,
     finding: Finding,
+    kept: bool,
+    hold: Option<Meta>,
     template: Option<TemplateFault>,
     existing: Vec<Existing>,
     refusal: Option<Refusal>,
@@ -57,6 +59,8 @@ fn case(title: &'static str) -> Case {
         rival: None,
         neighbours: Vec::new(),
         finding: worker("p-1"),
+        kept: false,
+        hold: None,
         template: None,
         existing: existing.into(),
         refusal: None,
@@ -112,7 +116,21 @@ fn vnode() -> Leftover {
     Leftover { kind: kinds::NODE, meta: Object::from_value(object).unwrap().meta }
 }
 
+fn hold() -> Meta {
+    let object = json!({"metadata": {
+        "name": "kubeocean-syncer-c1", "namespace": "kubeocean-system", "uid": "l-1", "resourceVersion": "8",
+    }});
+    Object::from_value(object).unwrap().meta
+}
+
 impl Case {
+    /// A selector that the definition lets through, and nobody can follow.
+    fn with_a_misspelt_selector(self) -> Self {
+        let expression = json!({"key": "zone", "operator": "In", "values": ["not a label!"]});
+        let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
+        self.with(|case| case.object["spec"]["nodeSelector"] = selector)
+    }
+
     fn run<T>(&self, look: impl FnOnce(&Situation<'_>) -> T) -> T {
         let object = BindingObject::read(&Object::from_value(self.object.clone()).unwrap());
         let wanted = wanted();
@@ -136,9 +154,11 @@ impl Case {
             rival: self.rival,
             neighbours: &self.neighbours,
             finding: &self.finding,
+            kept: self.kept,
             hosting: &hosting,
             refusal: self.refusal.as_ref(),
             leftovers: &self.leftovers,
+            hold: self.hold.as_ref(),
             remains: &self.remains,
             now: now(),
         })
@@ -207,6 +227,9 @@ impl Case {
                 writeln!(text, "    {name}={holds} {reason}{since}: {message}").unwrap();
             }
         }
+        if decision.counts {
+            text.push_str("count what is left in the worker cluster\n");
+        }
         for event in &decision.events {
             let severity = if event.warning { "Warning" } else { "Normal" };
             writeln!(text, "event {severity} {}: {}", event.reason, event.message).unwrap();
@@ -249,6 +272,13 @@ fn cases() -> Vec<Case> {
         case("the worker does not answer any more").found(unreachable()),
         case("the token has expired")
             .found(Finding::Unauthorized { server: server(), message: "Unauthorized".into() }),
+        case("a new token that is none").with(|case| case.kept = true)
+            .found(Finding::Unauthorized { server: server(), message: "Unauthorized".into() }),
+        case("a new kubeconfig with a dead address").with(|case| case.kept = true).found(unreachable()),
+        case("the certificate of the worker has expired").found(Finding::Unreachable {
+            server: server(),
+            cause: "invalid peer certificate: Expired".into(),
+        }),
         case("the lender has not made the namespace").fresh().found(Finding::MountNamespaceMissing),
         case("rights are missing").fresh().found(Finding::Denied {
             user: "system:serviceaccount:lender:kubeocean".into(),
@@ -321,10 +351,35 @@ fn cases() -> Vec<Case> {
             let message = "/etc/kubeocean/syncer-template/deployment.yaml: line 7: undefined value".into();
             case.template = Some(TemplateFault { role: Role::Syncer, message });
         }),
+        case("deleted: the syncer has work to do, and its binding is misspelt")
+            .with_a_misspelt_selector()
+            .deleted(&[manager, syncer]),
+        case("deleted: the syncer has work to do, and its binding cannot be read").deleted(&[manager, syncer]).with(|case| {
+            case.object["spec"]["secretRef"] = 1.into();
+        }),
+        case("deleted: the syncer has work to do, and the worker does not answer")
+            .deleted(&[manager, syncer])
+            .found(unreachable()),
         case("deleted: the syncer is done").deleted(&[manager]),
+        case("deleted: the syncer is done, and its binding is misspelt").with_a_misspelt_selector().deleted(&[manager]),
         case("deleted: the Deployments are gone, and a node is left").deleted(&[manager]).with(|case| {
             case.existing.clear();
             case.leftovers.push(vnode());
+        }),
+        case("deleted: the hold of the syncer is left").deleted(&[manager]).with(|case| {
+            case.existing.clear();
+            case.hold = Some(hold());
+        }),
+        case("forced: the hold of the syncer is left")
+            .deleted(&[manager, syncer])
+            .annotated(annotations::FORCE_UNBIND, "it burnt")
+            .with(|case| {
+                case.existing.clear();
+                case.hold = Some(hold());
+            }),
+        case("deleted: the syncer has work to do, and holds the lead").deleted(&[manager, syncer]).with(|case| {
+            case.existing.clear();
+            case.hold = Some(hold());
         }),
         case("deleted: the API server does not let the Deployment go").deleted(&[manager]).with(|case| {
             let message = "Deployment kubeocean-system/kubeocean-syncer-c1 is refused by the API server: a webhook says no";
@@ -406,4 +461,46 @@ fn a_status_that_was_written_is_not_written_again() {
         });
         assert_eq!(events, told, "{}: what did not change is not told again", case.title);
     }
+}
+
+#[test]
+fn tasks_of_the_manager_go_on_until_the_worker_cluster_is_given_back() {
+    let both = [finalizers::CLUSTER_BINDING_MANAGER, finalizers::CLUSTER_BINDING_SYNCER];
+    let inline = || {
+        case("inline").with(|case| {
+            case.inline = Some((TaskState::Ready, TaskState::Ready));
+            case.object["metadata"]["finalizers"] = json!(both);
+        })
+    };
+    let unreadable = |case: Case| case.with(|case| case.object["spec"]["secretRef"] = 1.into());
+    let become_of = |case: Case| case.run(tasks);
+    assert_eq!(become_of(inline()), Tasks::Run);
+    assert_eq!(become_of(inline().with_a_misspelt_selector()), Tasks::Stay, "a bad edit takes nothing down");
+    assert_eq!(become_of(inline().deleted(&both)), Tasks::Run);
+    assert_eq!(become_of(inline().with_a_misspelt_selector().deleted(&both)), Tasks::Run);
+    assert_eq!(become_of(unreadable(inline()).deleted(&both)), Tasks::Stay, "it is needed");
+    assert_eq!(become_of(inline().deleted(&both[..1])), Tasks::Stop);
+    assert_eq!(become_of(unreadable(inline()).deleted(&both[..1])), Tasks::Stop);
+    let forced = inline().deleted(&both).annotated(annotations::FORCE_UNBIND, "it burnt");
+    assert_eq!(become_of(unreadable(forced)), Tasks::Stop);
+}
+
+/// One that is not bound, and cannot be, has no right to a name only because it goes.
+#[test]
+fn a_binding_that_was_never_in_order_claims_nothing_when_it_goes() {
+    let read = |case: Case| BindingObject::read(&Object::from_value(case.object).unwrap());
+    let goes = |case: Case| case.with_a_misspelt_selector().deleted(&[finalizers::CLUSTER_BINDING_MANAGER]);
+    assert_eq!(read(goes(case("never bound").fresh())).claims(), None);
+    assert_eq!(read(goes(case("bound"))).claims(), Some("c1"));
+    assert_eq!(hold_of(&read(goes(case("never bound").fresh())), None), None);
+}
+
+#[test]
+fn the_hold_of_a_syncer_is_removed_by_whose_clusterid_it_is() {
+    let read = |case: Case| BindingObject::read(&Object::from_value(case.object).unwrap());
+    let goes = || read(case("goes").deleted(&[finalizers::CLUSTER_BINDING_MANAGER]));
+    assert_eq!(hold_of(&goes(), None).as_deref(), Some("kubeocean-syncer-c1"));
+    assert_eq!(hold_of(&goes(), Some("w0")), None, "it is the older one's");
+    assert_eq!(hold_of(&read(case("lives")), None), None);
+    assert_eq!(hold_of(&read(case("never ours").deleted(&[])), None), None);
 }
