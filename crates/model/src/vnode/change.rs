@@ -178,6 +178,7 @@ pub fn show(meta: &Meta, binding: &Binding) -> Action {
     let key = Key::<Virtual>::cluster_scoped(&*meta.name);
     Action::new(kinds::NODE, &key, verb, "someone took away the label by which it is found")
         .if_uid(&*meta.uid)
+        .if_version(&*meta.resource_version)
 }
 
 fn on(existing: &VirtualNode, verb: Verb, why: &'static str) -> Action {

@@ -3,7 +3,7 @@
 //! A syncer acts on what it has heard, by several watches that are not of one moment. So each bound by itself is the most generous one
 //! that was true lately; in a world where nothing is late, that is the one of now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,9 +52,12 @@ impl<T> Lately<T> {
 /// What there is to know of one node.
 #[derive(Default)]
 struct Known {
+    /// As it was last, if it is there.
     last: Option<Node>,
-    /// What it has, and what others use of that.
-    shares: Lately<(Resources, Resources)>,
+    /// What it has.
+    base: Lately<Resources>,
+    /// What others use of that.
+    used: Lately<Resources>,
     /// What the lender's policies would allow if nobody used anything, and what the borrower's.
     allowed: Lately<(Resources, Resources)>,
 }
@@ -124,20 +127,14 @@ impl History {
         if are_new {
             self.policies.note(policies);
         }
-        let pods = phys.server.list("pods", None);
+        self.note_usage(phys);
+        let mut there = BTreeSet::new();
         for node in phys.server.list("nodes", None) {
             let Ok(node) = PhysicalNode::read(&object(&node)) else { continue };
             let node = node.node;
             let known = self.of.entry(node.name.clone()).or_default();
-            let theirs = pods.iter().filter(|pod| {
-                text(pod, "/spec/nodeName") == node.name && label(pod, labels::BINDING_UID).is_empty()
-            });
-            let mut used = Resources::default();
-            for pod in theirs {
-                let status = pod["status"].to_string();
-                used.add(&requests::of_pod(&pod["spec"].to_string(), Some(&status)).unwrap());
-            }
-            known.shares.note((node.base().clone(), used));
+            known.base.note(node.base().clone());
+            there.insert(node.name.clone());
             let allowed = |policies: &Policies| {
                 let explanation = Explanation::of(&binding, policies, &node, &Ledger::default(), now);
                 explanation.lease().map(Lease::offered).unwrap_or_default()
@@ -150,13 +147,35 @@ impl History {
             }
             known.last = Some(node);
         }
+        for (_, gone) in self.of.iter_mut().filter(|(node, _)| !there.contains(*node)) {
+            gone.last = None;
+        }
+    }
+
+    /// Notes who uses what: pods may be on nodes that are not there, or not yet.
+    fn note_usage(&mut self, phys: &Site) {
+        let mut used: BTreeMap<String, Resources> = BTreeMap::new();
+        let pods = phys.server.list("pods", None);
+        for pod in pods.iter().filter(|pod| label(pod, labels::BINDING_UID).is_empty()) {
+            let status = pod["status"].to_string();
+            let requests = requests::of_pod(&pod["spec"].to_string(), Some(&status)).unwrap();
+            used.entry(text(pod, "/spec/nodeName").to_owned()).or_default().add(&requests);
+        }
+        let names: BTreeSet<String> = used.keys().chain(self.of.keys()).cloned().collect();
+        for name in names {
+            let known = self.of.entry(name.clone()).or_default();
+            if known.used.0.is_empty() {
+                known.used.note(Resources::default());
+            }
+            known.used.note(used.remove(&name).unwrap_or_default());
+        }
     }
 
     /// What others left, and what the lender and the borrower allowed, at most, in the time that news may take.
     fn most(&self, node: &str, resource: &str) -> (Quantity, Quantity, Quantity) {
         let Some(known) = self.of.get(node) else { return Default::default() };
-        let base = known.shares.within(self.lag).map(|(base, _)| base.get(resource)).max();
-        let used = known.shares.within(self.lag).map(|(_, used)| used.get(resource)).min();
+        let base = known.base.within(self.lag).map(|base| base.get(resource)).max();
+        let used = known.used.within(self.lag).map(|used| used.get(resource)).min();
         let left = (base.unwrap_or_default() - used.unwrap_or_default()).at_least_zero();
         let lender = known.allowed.within(self.lag).map(|(lender, _)| lender.get(resource)).max();
         let borrower = known.allowed.within(self.lag).map(|(_, borrower)| borrower.get(resource)).max();

@@ -187,6 +187,7 @@ impl Scene {
     fn rules_of_reclaim(&self) {
         let oracle = &self.world.oracle;
         let (jumped, tenures) = (Arc::clone(&self.jumped), Mutex::new(Tenures::new()));
+        let server = self.virt.server.clone();
         oracle.always("V", &self.virt.server, NOT_EARLY, move |commit| {
             if commit.plural == "nodes" {
                 let tenure = commit.new.as_deref().map(|new| VirtualNode::read(&object(new)).tenure);
@@ -211,10 +212,14 @@ impl Scene {
             let ends = known.iter().skip(1).map(|(at, _)| *at).chain([commit.at]);
             let mut stood = known.iter().zip(ends).filter(|(_, end)| *end >= created);
             let is_guarded = label(old, "guarded") == "yes";
-            let fine = stood.any(|((_, tenure), end)| {
+            let is_due = |tenure: &Tenure, end: Timestamp| {
                 let mut deadlines = concerns(old, tenure);
                 deadlines.any(|deadline| deadline <= end || is_guarded)
-            });
+            };
+            // What a restored etcd brought back was never committed.
+            let node = server.get("nodes", "", text(old, "/spec/nodeName"));
+            let last = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
+            let fine = stood.any(|((_, tenure), end)| is_due(tenure, end)) || is_due(&last, commit.at);
             if fine { Ok(()) } else { Err(format!("{}: {:?}", commit.name, known.last())) }
         });
     }
