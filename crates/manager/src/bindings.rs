@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubeocean_api::keys::annotations::SIZE_CLASS;
 use kubeocean_api::keys::labels;
@@ -36,6 +37,9 @@ pub type CurrentTemplates = Arc<RwLock<Arc<Result<Templates, TemplateFault>>>>;
 /// How many bindings' objects are kept as they were rendered, at a hundred kilobytes each. Those that change are few at a
 /// time.
 const KEPT: usize = 16;
+
+/// Once it is deleted it is gone, unless someone else has put a finalizer on it.
+const HOLD_GOES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a server could not take so often in a row, some seconds, does not pass by itself.
 const LASTING: u32 = 3;
@@ -149,9 +153,11 @@ impl Bindings {
         if decision.counts {
             self.prober.count_soon(object);
         }
-        if hold.is_some() && !decision.actions.is_empty() {
+        if let Some(hold) = &hold
+            && decision.actions.iter().any(|action| action.precondition.uid.as_deref() == Some(&*hold.uid))
+        {
             // No store shows it, and so nobody says that it is gone.
-            self.reconciler.queue.add(key.clone());
+            self.reconciler.queue.add_after(key.clone(), HOLD_GOES_WITHIN);
         }
         if self.refusals.lock().contains_key(&*object.meta.uid) {
             // It is tried again, for the server may think otherwise by then.

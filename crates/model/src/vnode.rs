@@ -60,6 +60,8 @@ pub struct Situation<'a> {
     pub physical_name: &'a str,
     /// What is known of the worker cluster.
     pub worker: Worker,
+    /// Whether something of it cannot be followed now: more may be used there, and less be allowed, than is known.
+    pub is_behind: bool,
     /// The P node, if it is there; and what could not be read of it.
     pub node: Option<Result<&'a PhysicalNode, &'a str>>,
     /// What it offers, and why. There where the node is.
@@ -147,6 +149,9 @@ fn unreadable(situation: &Situation<'_>, fault: &str) -> Decision {
 fn begin(situation: &Situation<'_>, node: Option<&PhysicalNode>) -> Decision {
     let lease = situation.explanation.and_then(Explanation::lease);
     let (Some(node), Some(lease)) = (node, lease) else { return Decision::default() };
+    if situation.is_behind {
+        return Decision::default();
+    }
     let tenure = Tenure::of(lease, None, situation.now);
     let wish = Wish::of(situation, node, Some(lease), &tenure);
     let message = format!("leased from the worker cluster: {}", lease.offered());

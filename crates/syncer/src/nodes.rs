@@ -39,6 +39,7 @@ impl Syncer {
         let now = self.reconciler.clock.now();
         // Before and after what is read of it: a list may come in between.
         let was_known = matches!(self.pulse.worker(), Worker::Known);
+        let is_behind = self.pulse.is_behind();
         self.remind(&duty, self.timekeeping.due(name), now);
         let existing = self.world.vnode_of(name);
         let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
@@ -89,6 +90,7 @@ impl Syncer {
             virtual_cluster: &self.subject.virtual_cluster,
             physical_name: name,
             worker,
+            is_behind,
             node: seen.as_ref().map(|seen| seen.0.as_ref().map_err(String::as_str)),
             explanation: explanation.as_ref(),
             existing,

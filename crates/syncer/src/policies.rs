@@ -72,6 +72,11 @@ impl Policies {
             || self.heard().is_some()
     }
 
+    /// Whether the lender's word counts.
+    pub(crate) fn are_served(&self) -> bool {
+        self.state.lock().access == Access::Served
+    }
+
     /// What the worker cluster says now, where that is an answer.
     fn heard(&self) -> Option<Access> {
         let progress = self.world.physical_policies.progress();

@@ -55,6 +55,8 @@ pub struct Pulse {
 struct State {
     heard_at: Instant,
     failures: u32,
+    /// Whether something could not be followed when it was last looked at.
+    was_behind: bool,
     /// Why the last question failed.
     trouble: Option<String>,
     /// Another cluster answers in its place.
@@ -82,6 +84,7 @@ impl Pulse {
         let state = State {
             heard_at: Instant::now(),
             failures: 0,
+            was_behind: false,
             trouble: None,
             refused: None,
             verified: None,
@@ -135,6 +138,15 @@ impl Pulse {
             && !self.world.physical_policies.progress().is_half_listed();
         let verified = state.verified.as_ref() == Some(&self.lists());
         if synced && verified && self.policies.is_known() { Worker::Known } else { Worker::NotKnown }
+    }
+
+    /// Whether something cannot be followed now that decides what may be offered. The cluster itself may answer all the same.
+    pub(crate) fn is_behind(&self) -> bool {
+        let mut behind = self.world.physical_progress();
+        if self.policies.are_served() {
+            behind.push(("worker policies", self.world.physical_policies.progress().clone()));
+        }
+        behind.iter().any(|(_, progress)| progress.trouble().is_some())
     }
 
     /// Whether nodes may be kept alive: everything but a lost worker cluster.
@@ -213,6 +225,9 @@ impl Pulse {
             }
         }
         is_news |= self.policies.judge_access();
+        let is_behind = self.is_behind();
+        // What was held back meanwhile may be said now.
+        is_news |= std::mem::replace(&mut self.state.lock().was_behind, is_behind) && !is_behind;
         self.tell(is_news);
         self.judge_rights();
     }

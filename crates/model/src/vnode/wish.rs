@@ -12,6 +12,7 @@ use super::{PhysicalNode, Situation, Taint, Tenure};
 use crate::condition::whole_seconds;
 use crate::lease::{Cap, Lease, Policy};
 use crate::naming::{Port, label_value};
+use crate::quantity::Quantity;
 use crate::resources::Resources;
 
 /// What of a virtual node is ours to say.
@@ -59,7 +60,7 @@ impl Wish {
             annotations: annotations_of(situation, node, lease, tenure),
             taints: taints_of(situation, node, lease, tenure),
             conditions: node.conditions.clone(),
-            resources: lease.map(Lease::offered),
+            resources: lease.map(|lease| offered(lease, situation)),
             address: situation.address.map(str::to_owned),
             port: Some(situation.port),
             info: node.info.clone(),
@@ -78,6 +79,18 @@ impl Wish {
             "message": format!("the worker cluster has not answered since {}", whole_seconds(since)),
         })
     }
+}
+
+/// What a lease offers; not more than before, as long as nobody knows who uses what.
+fn offered(lease: &Lease, situation: &Situation<'_>) -> Resources {
+    let offered = lease.offered();
+    let Some(existing) = situation.existing.filter(|_| situation.is_behind) else { return offered };
+    let before = |resource: &str| existing.allocatable.get(resource).and_then(|amount| amount.parse().ok());
+    let bounded = offered.iter().filter_map(|(resource, amount)| {
+        let before: Quantity = before(resource)?;
+        Some((resource, amount.min(before)))
+    });
+    bounded.collect()
 }
 
 /// Ours, and those of the P node that mean something elsewhere.

@@ -695,6 +695,42 @@ fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
 }
 
 #[test]
+fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
+    calm(
+        async |scene| {
+            let half = json!({"resourceLimits": [{"resource": "cpu", "percent": 50}]});
+            scene.policy(&scene.phys, "p", half);
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            let offers = |vnode: &str| {
+                let node = scene.server().get("nodes", "", vnode);
+                node.map(|node| text(&node, "/status/allocatable/cpu").to_owned())
+            };
+            scene.phys.server.forbid(SYNCER, "*", "", "pods");
+            scene.phys.server.drop_watches();
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            scene.their_pod("big", "n1", "5", None);
+            scene.add_node("n4");
+            scene.policy(&scene.phys, "p", json!({}));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(offers("vnode-c1-n1").as_deref(), Some("3750m"), "as before");
+            assert_eq!(offers("vnode-c1-n4"), None, "who knows what runs there");
+            // What is less is less for certain.
+            scene.policy(&scene.phys, "p", json!({"resourceLimits": [{"resource": "cpu", "quantity": "1"}]}));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert_eq!(offers("vnode-c1-n1").as_deref(), Some("1"));
+            scene.policy(&scene.phys, "p", json!({"resourceLimits": null}));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert_eq!(offers("vnode-c1-n1").as_deref(), Some("1"));
+            scene.phys.server.allow_all();
+            wait(scene, "as it should be", 60, || scene.at_rest()).await;
+            assert_eq!(offers("vnode-c1-n1").as_deref(), Some("2500m"));
+            assert_eq!(offers("vnode-c1-n4").as_deref(), Some("7500m"));
+        },
+        true,
+    );
+}
+
+#[test]
 fn a_machine_that_slept_or_whose_clock_is_set_catches_up_at_once() {
     calm(
         async |scene| {
