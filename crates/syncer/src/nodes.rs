@@ -185,6 +185,9 @@ impl Syncer {
         if !found.is_of(situation.binding, situation.physical_name) {
             return None;
         }
+        if !vnode::is_hidden(&found.meta, situation.binding) {
+            return Some(Verdict::Failed("not-seen-yet"));
+        }
         let shown = self.reconciler.write(duty, &vnode::show(&found.meta, situation.binding)).await;
         Some(shown.verdict())
     }

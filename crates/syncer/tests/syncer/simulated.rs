@@ -696,7 +696,10 @@ fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
 
 #[test]
 fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
-    calm(
+    // What it cannot hear of, it hears of late.
+    calm_in(
+        Setting { lag: LATELY, ..Setting::default() },
+        |_| (),
         async |scene| {
             let half = json!({"resourceLimits": [{"resource": "cpu", "percent": 50}]});
             scene.policy(&scene.phys, "p", half);
@@ -726,7 +729,6 @@ fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
             assert_eq!(offers("vnode-c1-n1").as_deref(), Some("2500m"));
             assert_eq!(offers("vnode-c1-n4").as_deref(), Some("7500m"));
         },
-        true,
     );
 }
 
