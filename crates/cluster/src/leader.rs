@@ -10,8 +10,11 @@
 //! direction only: a machine that was suspended finds that it is late.
 //!
 //! A hold that was never seen is made at once: a first start must not wait. Whoever deletes a hold by hand says that nobody
-//! leads; a process that starts in that very moment believes it, up to `retry_period` before the old leader finds out.
-//! Those who saw the hold before it was deleted wait as if it were there.
+//! leads; a process that starts in that very moment believes it, up to `retry_period` before the old leader finds out, or
+//! `renew_deadline` if that one cannot read just then. Those who saw the hold before it was deleted wait as if it were there.
+//!
+//! A record of ours that is not the last one we wrote came back with a restored etcd, and says nothing about who has led since:
+//! it is waited for like anybody's.
 //!
 //! Deliberately absent: what is done while leading. Who does not lead keeps its informers running.
 
