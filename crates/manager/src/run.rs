@@ -258,11 +258,11 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
     let queues = manager.queues.clone();
     admin.state("queues", move || {
         serde_json::json!({
-            "bindings": format!("{:?}", queues.bindings.sizes()),
-            "probes": format!("{:?}", queues.probes.sizes()),
-            "secrets": format!("{:?}", queues.secrets.sizes()),
-            "policies": format!("{:?}", queues.policies.sizes()),
-            "suspects": format!("{:?}", queues.suspects.sizes()),
+            "bindings": queues.bindings.sizes(),
+            "probes": queues.probes.sizes(),
+            "secrets": queues.secrets.sizes(),
+            "policies": queues.policies.sizes(),
+            "suspects": queues.suspects.sizes(),
         })
     });
     let world = manager.world.clone();

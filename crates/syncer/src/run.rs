@@ -245,6 +245,10 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     introduction.over();
     let shown = syncer.clone();
     admin.ready.check("syncer", move || readiness(&shown));
+    let shown = syncer.clone();
+    admin.state("queues", move || shown.queue_sizes());
+    let shown = syncer.world.clone();
+    admin.state("stores", move || shown.sizes());
     let serving = async move |stop: CancellationToken| {
         let told = async {
             stop.cancelled().await;

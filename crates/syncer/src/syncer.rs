@@ -223,6 +223,11 @@ impl Syncer {
         }
     }
 
+    /// How full the queues are, for `/debug/state`.
+    pub(crate) fn queue_sizes(&self) -> serde_json::Value {
+        serde_json::json!({"duties": self.reconciler.queue.sizes(), "leases": self.renewals.queue.sizes()})
+    }
+
     /// Keeps virtual nodes alive while this process leads.
     pub async fn lead_renewals(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.renewals.run_until(stop.clone())).await;

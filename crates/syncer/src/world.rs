@@ -248,6 +248,21 @@ impl World {
         all.into_iter().filter(|(_, progress)| is_forbidden(progress)).map(|(kind, _)| kind).collect()
     }
 
+    /// How many objects each store holds, for `/debug/state`.
+    pub(crate) fn sizes(&self) -> serde_json::Value {
+        serde_json::json!({
+            "virtual": {
+                "nodes": self.vnodes.len(), "csinodes": self.virtual_csi.len(), "pods": self.pods.len(),
+                "poddisruptionbudgets": self.budgets.len(), "resourceleasingpolicies": self.virtual_policies.len(),
+                "endpointslices": self.endpoints.len(),
+            },
+            "physical": {
+                "nodes": self.nodes.len(), "csinodes": self.physical_csi.len(), "pods": self.physical_pods.len(),
+                "resourceleasingpolicies": self.physical_policies.len(),
+            },
+        })
+    }
+
     /// Waits until every store of V was complete once.
     pub async fn virtually_synced(&self) {
         for (_, progress) in self.virtual_progress() {
