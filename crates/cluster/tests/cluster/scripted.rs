@@ -169,7 +169,11 @@ async fn an_informer_survives_every_way_in_which_a_watch_can_end() {
         Answer::Nothing,
     ]);
     let cluster = script.cluster(&Metrics::new("test"));
-    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD).streamed().build();
+    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::POD)
+        .labels("app=x")
+        .fields("spec.nodeName=n")
+        .streamed()
+        .build();
     let store = informer.store();
     drop(tokio::time::timeout(Duration::from_secs(60), informer.run()).await);
     let known: Vec<_> = store.all().into_iter().map(|(key, _)| key.name.to_string()).collect();
@@ -182,6 +186,11 @@ async fn an_informer_survives_every_way_in_which_a_watch_can_end() {
         .map(|path| path.split_once("&resourceVersion=").map_or("a list", |(_, version)| version))
         .collect();
     assert_eq!(watched_from, ["a list", "10", "12", "20", "21", "15"], "{paths:#?}");
+    // Rights may be given for these alone: also for the question where the server stands.
+    assert!(paths.iter().any(|path| path.contains("limit=1")));
+    for path in &paths {
+        assert!(path.contains("labelSelector=app%3Dx&fieldSelector=spec.nodeName%3Dn"), "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

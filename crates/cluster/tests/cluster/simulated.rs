@@ -436,6 +436,36 @@ async fn whenever_a_connection_is_replaced_the_store_is_compared_with_a_list() {
     }
 }
 
+/// The value of a series.
+fn shown(metrics: &Metrics, series: &str) -> Option<f64> {
+    let all = metrics.encode();
+    let line = all.lines().find(|line| line.starts_with(series))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_and_what_is_silent_is_shown_with_its_age() {
+    let server = ApiServer::new(Options::default());
+    let metrics = Metrics::new("test");
+    let cluster = Cluster::<Virtual>::over(server.client("test"), Settings::new("virtual", "test", &metrics));
+    let (informer, _switch) = Informer::<Virtual, Object>::of(&cluster, kinds::CONFIG_MAP).build();
+    let watching = tokio::spawn(informer.run());
+    let queue = Queue::<String>::new("q", Retry::default(), &metrics);
+    for key in ["a", "b", "c"] {
+        queue.add(key.to_owned());
+    }
+    let working = queue.clone();
+    let working = tokio::spawn(async move { working.run(1, |_| std::future::pending()).await });
+    after(30).await;
+    assert_eq!(shown(&metrics, r#"kubeocean_queue_depth{queue="q""#), Some(2.0), "one is being worked on");
+    assert_eq!(shown(&metrics, r#"kubeocean_queue_oldest_seconds{queue="q"}"#), Some(30.0));
+    let age = shown(&metrics, r#"kubeocean_watch_age_seconds{cluster="virtual",resource="configmaps"}"#);
+    assert!(age.is_some_and(|age| age <= 30.0), "{age:?}");
+    server.drop_watches();
+    working.abort();
+    watching.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_that_a_proxy_ends_is_no_trouble() {
     let server = ApiServer::new(Options { bookmark_every: Duration::from_secs(3600), ..Options::default() });

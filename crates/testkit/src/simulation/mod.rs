@@ -13,6 +13,7 @@
 mod seeds;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -42,7 +43,11 @@ pub struct World {
     /// What must not happen.
     pub oracle: Oracle,
     servers: Arc<Mutex<Vec<ApiServer>>>,
+    deeds: Deeds,
 }
+
+/// How often something went wrong in a cluster, by what it was.
+pub(crate) type Deeds = Arc<Mutex<BTreeMap<&'static str, u64>>>;
 
 /// One cluster and the network before it. Clones are the same.
 #[derive(Clone, Debug)]
@@ -58,7 +63,12 @@ pub struct Site {
 impl World {
     fn new(seed: u64) -> Self {
         let story = Story::new();
-        Self { seed, oracle: Oracle::new(&story), story, servers: Arc::default() }
+        Self { seed, oracle: Oracle::new(&story), story, servers: Arc::default(), deeds: Deeds::default() }
+    }
+
+    /// How often each trouble came.
+    pub fn deeds(&self) -> BTreeMap<&'static str, u64> {
+        self.deeds.lock().clone()
     }
 
     /// Random numbers for a purpose: what one purpose draws does not move those of another.

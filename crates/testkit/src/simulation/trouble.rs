@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Site, World};
+use super::{Deeds, Site, World};
 use crate::chaos::Partition;
 use crate::story::Story;
 
@@ -44,6 +44,7 @@ pub struct Trouble {
     random: ChaCha8Rng,
     story: Story,
     deeds: Vec<Deed>,
+    done: Deeds,
     every: Duration,
 }
 
@@ -54,6 +55,7 @@ impl Trouble {
             random: world.random("trouble"),
             story: world.story.clone(),
             deeds: Vec::new(),
+            done: Deeds::clone(&world.deeds),
             every: Duration::from_secs(10),
         }
     }
@@ -156,6 +158,7 @@ impl Trouble {
             let (name, deed) = &self.deeds[self.random.random_range(0..self.deeds.len())];
             let name = *name;
             self.story.tell(move || format!("! {name}"));
+            *self.done.lock().entry(name).or_default() += 1;
             deed(&mut self.random);
         }
     }

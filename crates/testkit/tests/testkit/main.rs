@@ -8,6 +8,7 @@ mod cases;
 mod client;
 mod determinism;
 mod mirror;
+mod nasty;
 mod parity;
 mod poller;
 mod real;

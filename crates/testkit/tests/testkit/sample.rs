@@ -1,9 +1,10 @@
 //! A correct controller survives everything.
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 
 use kubeocean_testkit::crash::{Ending, enumerate};
-use kubeocean_testkit::simulation::{hunt, run, seeds};
+use kubeocean_testkit::simulation::{World, hunt, run, seeds};
 use kubeocean_testkit::test;
 use parking_lot::Mutex;
 
@@ -15,16 +16,44 @@ const FAULTS: usize = 11;
 
 #[test]
 fn a_thousand_seeds_of_chaos_leave_the_mirror_right() {
-    let faults = Mutex::new(BTreeMap::new());
+    let (faults, deeds) = (Mutex::new(BTreeMap::new()), Mutex::new(BTreeMap::new()));
     let report = hunt(test!(), &seeds(1_000), |world| async {
-        let scene = full_chaos(world, mirror).await;
+        let scene = full_chaos(world.clone(), mirror).await;
+        for (deed, count) in world.deeds() {
+            *deeds.lock().entry(deed).or_insert(0) += count;
+        }
         for (fault, count) in scene.virt.chaos.faults().into_iter().chain(scene.phys.chaos.faults()) {
             *faults.lock().entry(fault).or_insert(0) += count;
         }
     });
     let faults = faults.into_inner();
-    println!("mirror under full chaos: {report}; {faults:?}");
+    let deeds = deeds.into_inner();
+    println!("mirror under full chaos: {report}; {faults:?}; {deeds:?}");
     assert!(report.seeds < 100 || faults.len() >= FAULTS, "some fault never came: {faults:?}");
+    for deed in [
+        "compaction",
+        "watches break",
+        "partition or heal",
+        "etcd is restored",
+        "the clock jumps",
+        "foreign hands",
+    ] {
+        assert!(report.seeds < 100 || deeds.contains_key(deed), "{deed} never came: {deeds:?}");
+    }
+}
+
+#[test]
+fn a_seed_that_fails_is_told_with_the_command_that_runs_it_again() {
+    let broken = |world: World| async move {
+        if world.seed == 3 {
+            world.oracle.report("nothing is wrong", "something is".to_owned());
+        }
+    };
+    let told = catch_unwind(|| drop(hunt(test!(), &seeds(10), broken))).unwrap_err();
+    let told = told.downcast_ref::<String>().unwrap();
+    let command = "KUBEOCEAN_SEED=3 cargo test -p kubeocean-testkit --test testkit \
+                   sample::a_seed_that_fails_is_told_with_the_command_that_runs_it_again -- --exact --nocapture";
+    assert!(told.contains(command) && told.contains("violated: nothing is wrong"), "{told}");
 }
 
 #[test]
