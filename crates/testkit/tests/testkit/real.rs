@@ -133,7 +133,7 @@ async fn copies_are(good: &Cluster<Virtual>, wanted: &[usize]) {
         let copies =
             good.list(&kinds::CONFIG_MAP, Some(NAMESPACE), Some(&format!("{BY}={ACTOR}"))).await.unwrap();
         let mut numbers: Vec<String> =
-            copies.iter().filter_map(|copy| data(copy)["number"].as_str().map(str::to_owned)).collect();
+            copies.iter().filter_map(|copy| data(copy).get("number")?.as_str().map(str::to_owned)).collect();
         numbers.sort_by_key(|number| number.parse::<usize>().ok());
         if numbers == wanted {
             return;
