@@ -75,7 +75,7 @@ macro_rules! test {
 impl Test {
     /// The command that runs it with one seed.
     pub fn replay(&self, seed: u64) -> String {
-        let path = self.path.trim_end_matches("::here");
+        let path = self.path.trim_end_matches("::here").trim_end_matches("::{{closure}}");
         let (binary, name) = path.split_once("::").unwrap_or(("", path));
         let package = self.package;
         // Unit tests live in the library, whose name is the package's.

@@ -120,8 +120,7 @@ async fn a_mirror_leaves_it_right(client: &kube::Client, good: &Cluster<Virtual>
         assert!(writer.apply(&action).await.is_done());
     }
     copies_are(good, &(0..ROUND).skip(1).step_by(2).collect::<Vec<_>>()).await;
-    println!("a mirror: {:?}", chaos.faults());
-    assert!(!chaos.faults().is_empty());
+    assert!(chaos.faults().len() >= 3, "too little went wrong: {:?}", chaos.faults());
     running.shutdown().await;
 }
 

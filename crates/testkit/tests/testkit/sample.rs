@@ -18,8 +18,8 @@ const FAULTS: usize = 11;
 fn a_thousand_seeds_of_chaos_leave_the_mirror_right() {
     let (faults, deeds) = (Mutex::new(BTreeMap::new()), Mutex::new(BTreeMap::new()));
     let report = hunt(test!(), &seeds(1_000), |world| async {
-        let scene = full_chaos(world.clone(), mirror).await;
-        for (deed, count) in world.deeds() {
+        let scene = full_chaos(world, mirror).await;
+        for (deed, count) in scene.world.deeds() {
             *deeds.lock().entry(deed).or_insert(0) += count;
         }
         for (fault, count) in scene.virt.chaos.faults().into_iter().chain(scene.phys.chaos.faults()) {
