@@ -185,18 +185,24 @@ impl History {
 
 /// The lender's policies as if the borrower had none, and the other way round.
 fn policies(virt: &Site, phys: &Site) -> (Policies, Policies) {
-    let read = |site: &Site| -> Vec<Candidate> {
-        let all = site.server.list("resourceleasingpolicies", None);
-        all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
-    };
     let anyones = WorkerPolicies::Served(vec![anything()]);
-    let served = phys.server.list("customresourcedefinitions", None).len() > 1;
-    let (lender, worker) = if served {
-        (WorkerPolicies::Served(read(phys)), anyones)
-    } else {
-        (anyones, WorkerPolicies::NotServed)
+    let (lender, worker) = match lenders_policies(phys) {
+        Some(policies) => (WorkerPolicies::Served(policies), anyones),
+        None => (anyones, WorkerPolicies::NotServed),
     };
-    (Policies { worker: lender, computing: Vec::new() }, Policies { worker, computing: read(virt) })
+    (Policies { worker: lender, computing: Vec::new() }, Policies { worker, computing: candidates(virt) })
+}
+
+/// The policies of a cluster, as the model reads them.
+pub(crate) fn candidates(site: &Site) -> Vec<Candidate> {
+    let all = site.server.list("resourceleasingpolicies", None);
+    all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
+}
+
+/// The lender's policies; none where the worker cluster does not know what that is.
+pub(crate) fn lenders_policies(phys: &Site) -> Option<Vec<Candidate>> {
+    let served = phys.server.list("customresourcedefinitions", None).len() > 1;
+    served.then(|| candidates(phys))
 }
 
 /// A policy that sets no bounds.

@@ -12,18 +12,17 @@ use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::lease::{Explanation, Ledger, Policies, User, WorkerPolicies};
 use kubeocean_model::leasing::SYNCER;
-use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::requests;
 use kubeocean_model::resources::Resources;
 use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
-use kubeocean_model::window::Zone;
 use kubeocean_testkit::simulation::Site;
 use kubeocean_testkit::{Commit, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::offers::{candidates, lenders_policies};
 use crate::scene::{BINDING, REST_WITHIN, Scene, is_deleting, label, minute, object, text};
 
 const ONLY_OURS: &str = "nothing of others is touched";
@@ -275,14 +274,11 @@ impl Scene {
 
     /// What every node should offer, from the servers' own truth.
     fn truth(&self, binding: &Binding, node: &PhysicalNode) -> Explanation {
-        let read = |site: &Site| -> Vec<_> {
-            let all = site.server.list("resourceleasingpolicies", None);
-            all.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
+        let worker = match lenders_policies(&self.phys) {
+            Some(policies) => WorkerPolicies::Served(policies),
+            None => WorkerPolicies::NotServed,
         };
-        let served = self.phys.server.list("customresourcedefinitions", None).len() > 1;
-        let worker =
-            if served { WorkerPolicies::Served(read(&self.phys)) } else { WorkerPolicies::NotServed };
-        let policies = Policies { worker, computing: read(&self.virt) };
+        let policies = Policies { worker, computing: candidates(&self.virt) };
         let mut ledger = Ledger::default();
         for pod in self.phys.server.list("pods", None) {
             if text(&pod, "/spec/nodeName") == node.node.name {

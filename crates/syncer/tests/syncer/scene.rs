@@ -459,6 +459,11 @@ impl Scene {
         }
     }
 
+    /// How long it is until then.
+    pub(crate) fn until(&self, at: Timestamp) -> Duration {
+        Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default()
+    }
+
     pub(crate) fn vnodes(&self) -> Vec<String> {
         let all = self.virt.server.list("nodes", None);
         all.iter().map(|one| text(one, "/metadata/name").to_owned()).collect()

@@ -165,9 +165,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
                 if taint(taints::CLOSING_KEY, "NoSchedule") { Ok(()) } else { Err("not closing".to_owned()) }
             })
             .await;
-            let until =
-                |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
-            tokio::time::sleep(until(closes).saturating_sub(Duration::from_secs(1))).await;
+            tokio::time::sleep(scene.until(closes).saturating_sub(Duration::from_secs(1))).await;
             assert!(!taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoSchedule"));
             assert!(scene.get_pod("guarded").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -182,7 +180,7 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             );
             tokio::time::sleep(Duration::from_secs(5)).await;
             assert!(scene.get_pod("guarded").is_none(), "its budget allowed it");
-            tokio::time::sleep(until(reclaim_at).saturating_sub(Duration::from_secs(1))).await;
+            tokio::time::sleep(scene.until(reclaim_at).saturating_sub(Duration::from_secs(1))).await;
             assert!(scene.get_pod("plain").is_some() && scene.get_pod("tolerant").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoExecute"));
@@ -673,15 +671,11 @@ fn the_lease_clock_waits_for_nobody_who_refuses_something_else() {
             .await;
             scene.pod("plain", "vnode-c1-n1", json!({}));
             let closes = now.checked_add(jiff::SignedDuration::from_mins(10)).unwrap();
-            let until =
-                |at: Timestamp| Duration::try_from(at.duration_since(scene.clock.now())).unwrap_or_default();
-            tokio::time::sleep(until(closes) + Duration::from_secs(1)).await;
+            tokio::time::sleep(scene.until(closes) + Duration::from_secs(1)).await;
             let node = scene.server().get("nodes", "", "vnode-c1-n1").unwrap();
-            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            let is_closed = taints.iter().any(|taint| taint["key"] == taints::OUT_OF_TIME_WINDOWS_KEY);
-            assert!(is_closed, "{taints:?}");
+            assert!(has_taint(&node, taints::OUT_OF_TIME_WINDOWS_KEY), "{node:#}");
             let deadline = closes.checked_add(jiff::SignedDuration::from_mins(5)).unwrap();
-            tokio::time::sleep(until(deadline).saturating_sub(Duration::from_secs(1))).await;
+            tokio::time::sleep(scene.until(deadline).saturating_sub(Duration::from_secs(1))).await;
             assert!(scene.get_pod("plain").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
             let pod = scene.get_pod("plain");
