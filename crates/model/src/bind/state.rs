@@ -262,11 +262,15 @@ fn deployment(role: Role, child: &Existing) -> Availability {
     if status.observed_generation < meta.generation {
         return Availability::Starting(format!("{place} is being rolled out"));
     }
-    let stuck = [("Progressing", "ProgressDeadlineExceeded"), ("ReplicaFailure", "FailedCreate")];
-    for (name, reason) in stuck {
+    // Where no pod can be made there is none to look at.
+    let stuck = [
+        ("Progressing", "ProgressDeadlineExceeded", "pods"),
+        ("ReplicaFailure", "FailedCreate", "replicasets"),
+    ];
+    for (name, reason, look_at) in stuck {
         if let Some(condition) = condition(name).filter(|condition| condition.reason == reason) {
             return Availability::Failing(format!(
-                "the {role} does not start, {place}: {}; see kubectl -n {} describe pods -l {}={role}",
+                "the {role} does not start, {place}: {}; see kubectl -n {} describe {look_at} -l {}={role}",
                 condition.message,
                 meta.namespace,
                 labels::COMPONENT

@@ -198,7 +198,8 @@ fn force_unbound(situation: &Situation<'_>, reason: &str, remains: &Remains) -> 
     // Events are cut at a thousand characters: what nobody else says comes first.
     let message = format!(
         "unbound by force. Left in the worker cluster: {what}; whoever has it finds them with kubectl -n \
-         {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services -l {BINDING_UID}={uid}. The reason given: {reason}"
+         {namespace} get pods,configmaps,secrets,persistentvolumeclaims,services,endpointslices,persistentvolumes -l \
+         {BINDING_UID}={uid}. The reason given: {reason}"
     );
     Telling::event(true, EventReason::ForceUnbound, message)
 }

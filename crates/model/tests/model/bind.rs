@@ -279,6 +279,18 @@ fn cases() -> Vec<Case> {
             server: server(),
             cause: "invalid peer certificate: Expired".into(),
         }),
+        case("the certificate of the worker is of tomorrow").found(Finding::Unreachable {
+            server: server(),
+            cause: "invalid peer certificate: certificate not valid yet".into(),
+        }),
+        case("the certificate of the worker is for another address").found(Finding::Unreachable {
+            server: server(),
+            cause: "invalid peer certificate: NotValidForName".into(),
+        }),
+        case("our certificate is not taken").fresh().found(Finding::Unreachable {
+            server: server(),
+            cause: "received fatal alert: CertificateExpired".into(),
+        }),
         case("the lender has not made the namespace").fresh().found(Finding::MountNamespaceMissing),
         case("rights are missing").fresh().found(Finding::Denied {
             user: "system:serviceaccount:lender:kubeocean".into(),
@@ -336,6 +348,17 @@ fn cases() -> Vec<Case> {
                 "message": "ReplicaSet has timed out progressing",
             });
             case.existing[1] = deployment(Role::Syncer, &condition);
+        }),
+        case("a quota keeps the pods of the syncer away").with(|case| {
+            let condition = json!({
+                "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "pods \"a\" is forbidden: exceeded quota",
+            });
+            case.existing[1] = deployment(Role::Syncer, &condition);
+        }),
+        case("the proxier is being rolled out").with(|case| {
+            case.existing[0] = deployment(Role::Proxier, &json!({}));
+            // Its controller has not seen the last change yet.
+            case.existing[0].object.meta.generation = 2;
         }),
         case("inline, both are ready").with(|case| case.inline = Some((TaskState::Ready, TaskState::Ready))),
         case("inline, one panics again and again").with(|case| {
@@ -406,7 +429,11 @@ fn cases() -> Vec<Case> {
             .annotated(annotations::FORCE_UNBIND, "it burnt")
             .with(|case| {
                 case.existing.clear();
-                case.remains = Remains::Counted(vec![("pods".into(), 2), ("secrets".into(), 0), ("services".into(), 1)]);
+                case.remains = Remains::Counted(
+                    [("pods", 2), ("secrets", 0), ("services", 1), ("endpointslices", 1), ("persistentvolumes", 3)]
+                        .map(|(kind, count)| (kind.to_owned(), count))
+                        .into(),
+                );
             }),
         case("forced: the spec cannot be read, and nobody looks")
             .deleted(&[manager, syncer])
