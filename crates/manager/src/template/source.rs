@@ -161,7 +161,7 @@ impl Source {
         let values: Values = match files.remove(VALUES) {
             None => Values::default(),
             Some(text) if text.trim().is_empty() => Values::default(),
-            Some(text) => Self::values(&text).map_err(|cause| SourceError::Values {
+            Some(text) => Self::values(role, &text).map_err(|cause| SourceError::Values {
                 path: directory.join(VALUES).display().to_string(),
                 cause,
             })?,
@@ -173,15 +173,24 @@ impl Source {
         Ok(Self { files, values, directory: Some(directory.to_owned()) })
     }
 
-    fn values(text: &str) -> Result<Values, String> {
+    fn values(role: Role, text: &str) -> Result<Values, String> {
         let values: Values = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map_or_else(String::new, |at| format!("line {}: ", at.line()));
             format!("{line}{}", super::one_line(&error.to_string()))
         })?;
+        let at = |key: &str| {
+            let line = text.lines().position(|line| line.trim_start().starts_with(key));
+            line.map_or_else(String::new, |index| format!("line {}: ", index + 1))
+        };
         if values.replicas == Some(0) {
-            let line = text.lines().position(|line| line.trim_start().starts_with("replicas"));
-            let line = line.map_or_else(String::new, |index| format!("line {}: ", index + 1));
-            return Err(format!("{line}replicas is 0, and nothing would run: at least 1"));
+            return Err(format!("{}replicas is 0, and nothing would run: at least 1", at("replicas")));
+        }
+        if values.autoscaling.is_some() && role == Role::Syncer {
+            return Err(format!(
+                "{}autoscaling is for the proxier: of several syncers one works, and more of them are no faster; remove it, or set \
+                 replicas",
+                at("autoscaling")
+            ));
         }
         Ok(values)
     }

@@ -223,4 +223,8 @@ fn an_autoscaled_proxier_has_no_number_of_replicas() {
     };
     assert!(of("Deployment").body["spec"]["replicas"].is_null());
     assert_eq!(of("HorizontalPodAutoscaler").body["spec"]["maxReplicas"], 9);
+    let (role, error) = Templates::load(Some(directory.path()), None).unwrap_err();
+    let message = error.to_string();
+    assert_eq!(role, Role::Syncer);
+    assert!(message.contains("values.yaml: line 1: autoscaling is for the proxier"), "{message}");
 }

@@ -66,6 +66,8 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::SECRET,
         kinds::NAMESPACE,
         kinds::SIGNING_REQUEST,
+        kinds::ENDPOINT_SLICE,
+        kinds::VOLUME,
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))

@@ -82,6 +82,8 @@ pub(crate) struct Scene {
     pub(crate) far: Traffic,
     /// How many managers there are; of several, one leads.
     pub(crate) managers: u64,
+    /// What the manager that was started last counts by.
+    pub(crate) metrics: Arc<Mutex<Option<Metrics>>>,
     starts: Arc<AtomicU64>,
 }
 
@@ -115,6 +117,7 @@ impl Scene {
             phys: Arc::default(),
             far: Traffic::of("far", &world.oracle),
             managers: 1,
+            metrics: Arc::default(),
             starts: Arc::default(),
         };
         for (name, content) in [("s1", "p1"), ("s2", "p2"), ("s3", "p1")] {
@@ -126,22 +129,32 @@ impl Scene {
 
     /// A kubeconfig is the name of the cluster that it leads to; after a blank anything may follow.
     pub(crate) fn write_secret(&self, name: &str, content: &str) {
+        self.write_secret_of(NAMESPACE, name, content);
+    }
+
+    /// The same, in another namespace.
+    pub(crate) fn write_secret_of(&self, namespace: &str, name: &str, content: &str) {
         let server = &self.virt.server;
         let data = json!({"kubeconfig": encode(content)});
-        let place = format!("{}/{name}", collection("secrets", NAMESPACE));
+        let place = format!("{}/{name}", collection("secrets", namespace));
         let (code, _) = server.call("user", "PATCH", &place, MERGE, Some(json!({"data": data})));
         if code == 404 {
             let body = json!({"metadata": {"name": name}, "data": data});
-            server.call("user", "POST", &collection("secrets", NAMESPACE), None, Some(body));
+            server.call("user", "POST", &collection("secrets", namespace), None, Some(body));
         }
     }
 
     pub(crate) fn bind(&self, name: &str, cluster_id: &str, secret: &str) {
+        self.bind_by(name, cluster_id, NAMESPACE, secret);
+    }
+
+    /// The same, with a Secret of another namespace.
+    pub(crate) fn bind_by(&self, name: &str, cluster_id: &str, namespace: &str, secret: &str) {
         let body = json!({
             "metadata": {"name": name},
             "spec": {
                 "clusterID": cluster_id, "mountNamespace": MOUNT,
-                "secretRef": {"name": secret, "namespace": NAMESPACE},
+                "secretRef": {"name": secret, "namespace": namespace},
             },
         });
         let mut body = body;
@@ -204,6 +217,7 @@ impl Scene {
 
     async fn live(&self, life: Option<&CrashLayer>, leadership: Leadership) {
         let metrics = Metrics::new("manager");
+        *self.metrics.lock() = Some(metrics.clone());
         let settings = Settings { seed: self.world.seed, ..Settings::new("virtual", MANAGER, &metrics) };
         let virt = Cluster::over(self.virt.client(&self.traffic, life), settings);
         let namespace = self.virt.server.get("namespaces", "", "kube-system").unwrap();
@@ -478,6 +492,8 @@ fn begins_to_go(commit: &Commit) -> bool {
 pub(crate) fn is_ours(object: &Value) -> bool {
     let owned = object["metadata"]["ownerReferences"].as_array();
     label(object, labels::MANAGED_BY) == labels::MANAGED_BY_VALUE
+        // As older installations said so.
+        || label(object, "app.kubernetes.io/managed-by") == MANAGER
         || owned.is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "ClusterBinding"))
 }
 
