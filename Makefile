@@ -79,12 +79,20 @@ lint: ## Check format and lints
 	else echo "cargo-deny is not installed: a test checks the licences, nobody the bans"; fi
 
 .PHONY: bench
-bench: prepare ## Measure the sandbox, the door to API servers and the syncer, and print the figures
+bench: prepare ## Measure the sandbox, the door to API servers, the syncer and the manager, and print the figures
 	@$(MAKE) --no-print-directory lab
 	cargo bench --locked --package kubeocean-cluster --bench cluster $(ARGS)
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 	cargo bench --locked --package kubeocean --bench syncer $(ARGS)
+	@$(MAKE) --no-print-directory budgets
+
+# Both are tests, with numbers that tests have no time for: 200 bindings at once, and five minutes with nothing to do.
+.PHONY: budgets
+budgets: prepare ## Hold the manager to its budgets: memory with 200 bindings, no write in 300 s, and print the figures
+	@$(MAKE) --no-print-directory lab
+	KUBEOCEAN_BINDINGS=200 cargo test --locked --release --package kubeocean --test cli managing::many:: -- --nocapture
+	KUBEOCEAN_STEADY_SECONDS=300 cargo test --locked --release --package kubeocean --test cli managing::quiet:: -- --nocapture
 
 # How many seeds `make soak` runs of each simulation, and from which one on.
 SEEDS ?= 20000
