@@ -31,9 +31,13 @@ use crate::worker_manifest;
 const EVENT_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// What a dry run ends with.
+const NOTHING_CHANGED: &str = "Nothing was changed (--dry-run).";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   kubeocean unbind berlin
+  kubeocean unbind berlin --dry-run                            (what would go, and what would stay)
   kubeocean unbind berlin --force 'the cluster burned down'")]
 pub(crate) struct Args {
     /// The name of the `ClusterBinding`
@@ -45,6 +49,9 @@ pub(crate) struct Args {
     /// Do not ask whether it is meant
     #[arg(short, long)]
     yes: bool,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -71,6 +78,9 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let binding = BindingObject::read(&found);
     let secret = secret_of(&virt, &found).await;
     foretell(&virt, args, &binding, &secret).await;
+    if args.dry_run {
+        return say(NOTHING_CHANGED);
+    }
     if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
         anyhow::bail!("nothing was changed");
     }
@@ -126,6 +136,9 @@ async fn gone_already(virt: &Cluster<Virtual>, args: &Args, server: &str) -> any
     note(&format!("There is no ClusterBinding {name}, and this is left of it:"));
     for secret in &going {
         note(&format!("- Secret {}, which `kubeocean bind` made", secret.key::<Virtual>()));
+    }
+    if args.dry_run {
+        return say(NOTHING_CHANGED);
     }
     if !args.yes && std::io::stdin().is_terminal() && !confirmed()? {
         anyhow::bail!("nothing was changed");

@@ -7,6 +7,33 @@ use crate::terminal::note;
 /// Wide enough for the longest subject, so that the sentences stand in a column.
 const SUBJECTS: usize = 18;
 
+/// What was made of something that can be one or the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// As it should be.
+    Good(String),
+    /// Worth a thought.
+    Worth(String),
+    /// Wrong, with the fix.
+    Wrong(String),
+}
+
+impl Judgement {
+    pub(super) const fn mark(&self) -> char {
+        match self {
+            Self::Good(_) => '✓',
+            Self::Worth(_) => '!',
+            Self::Wrong(_) => '✗',
+        }
+    }
+
+    pub(super) fn says(&self) -> &str {
+        match self {
+            Self::Good(says) | Self::Worth(says) | Self::Wrong(says) => says,
+        }
+    }
+}
+
 /// Tells as it goes, and counts what is wrong.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
@@ -32,6 +59,11 @@ impl Checks {
     /// Nobody can tell from here.
     pub(super) fn unknown(&mut self, subject: &str, says: impl Display) {
         self.line('?', subject, says);
+    }
+
+    /// As it was judged.
+    pub(super) fn judged(&mut self, subject: &str, judgement: &Judgement) {
+        self.line(judgement.mark(), subject, judgement.says());
     }
 
     /// An error, if anything is wrong.

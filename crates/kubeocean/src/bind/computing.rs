@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::Args;
 use super::checks::Checks;
+use super::versions;
 use super::wish::{Change, Wish, is_made_by_bind};
 use crate::computing::Computing;
 
@@ -68,7 +69,8 @@ pub(super) async fn look(
             return None;
         }
     };
-    checks.good(SUBJECT, format!("{server} answers, Kubernetes {version}"));
+    let says = format!("{server} answers, Kubernetes {version}");
+    checks.judged(SUBJECT, &versions::computing(&version, &says));
 
     let mut defined = definitions(&virt, checks).await;
     let mut seen = Seen {

@@ -7,6 +7,8 @@
 mod checks;
 mod computing;
 pub(crate) mod follow;
+mod network;
+mod versions;
 mod wish;
 mod worker;
 
@@ -80,12 +82,8 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let mut wish = Wish::of(args)?;
     let kubeconfig = read(&args.worker_kubeconfig);
     let seen = computing::look(args, &mut wish, kubeconfig.as_deref().ok(), &mut checks).await;
-    worker::look(&wish, &args.worker_kubeconfig, &kubeconfig, seen.as_ref(), &mut checks).await;
-    checks.unknown(
-        "network",
-        "not seen from here: pods of both clusters have to reach each other, pods of the worker the computing cluster's API \
-         server and DNS, and the manager the worker's API server",
-    );
+    let worker = worker::look(&wish, &args.worker_kubeconfig, &kubeconfig, seen.as_ref(), &mut checks).await;
+    network::look(seen.as_ref(), worker.as_ref(), &mut checks).await;
     checks.verdict()?;
     let (Some(seen), Ok(kubeconfig)) = (seen, kubeconfig) else { return Ok(()) };
 

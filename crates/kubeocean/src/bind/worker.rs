@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::checks::Checks;
 use super::computing::{Seen, naming};
+use super::versions;
 use super::wish::Wish;
 use crate::computing::{ANSWER_WITHIN, settings};
 use crate::worker_kubeconfig::is_this_machine;
@@ -24,27 +25,30 @@ const SUBJECT: &str = "worker cluster";
 /// What a namespace says about the pods in it.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 
-/// Kubelets may be so many minor versions older than their API server; a virtual node looks like one.
-const OLDEST: i64 = 3;
+/// A worker cluster that answers.
+pub(super) struct Reached {
+    pub(super) phys: Cluster<Physical>,
+    pub(super) server: String,
+}
 
-/// Looks at everything.
+/// Looks at everything. `None`: it does not answer, or is no worker cluster.
 pub(super) async fn look(
     wish: &Wish,
     file: &Path,
     kubeconfig: &Result<Vec<u8>, String>,
     seen: Option<&Seen>,
     checks: &mut Checks,
-) {
-    let Some((phys, server)) = connect(file, kubeconfig, checks).await else { return };
+) -> Option<Reached> {
+    let (phys, server) = connect(file, kubeconfig, checks).await?;
     if !answers(&phys, &server, file, seen, checks).await {
-        return;
+        return None;
     }
     if is_itself(&phys, wish, seen).await {
         checks.bad(
             SUBJECT,
             "it is the computing cluster itself: give the kubeconfig of another cluster, or another --context",
         );
-        return;
+        return None;
     }
     if is_this_machine(&server) && seen.is_some_and(|seen| !is_this_machine(&seen.server)) {
         checks.warn(
@@ -58,7 +62,7 @@ pub(super) async fn look(
         Ok(policies) => policies,
         Err(error) => {
             checks.bad(SUBJECT, format!("it does not say what it serves: {error}"));
-            return;
+            return Some(Reached { phys, server });
         }
     };
     rights(&phys, wish, policies, checks).await;
@@ -66,6 +70,7 @@ pub(super) async fn look(
         known(&mount.meta.uid, wish, seen, checks);
     }
     lent(&phys, wish, policies, seen, checks).await;
+    Some(Reached { phys, server })
 }
 
 /// The file, if it is one that may be used.
@@ -138,35 +143,10 @@ async fn answers(
             return false;
         }
     };
-    let text = format!("{server} answers, Kubernetes {version}");
-    let older = seen.and_then(|seen| Some(minor(&seen.version)? - minor(&version)?)).unwrap_or_default();
-    match older {
-        0 => checks.good(SUBJECT, text),
-        1..=OLDEST => {
-            checks.good(
-                SUBJECT,
-                format!("{text}: {older} minor older than the computing cluster, which is fine"),
-            );
-        }
-        _ if older > OLDEST => checks.warn(
-            SUBJECT,
-            format!(
-                "{text}: {older} minors older than the computing cluster; newer fields of pods are lost there"
-            ),
-        ),
-        _ => checks.warn(
-            SUBJECT,
-            format!("{text}: {} minor newer than the computing cluster, as no node should be", -older),
-        ),
-    }
+    let says = format!("{server} answers, Kubernetes {version}");
+    let computing = seen.map(|seen| seen.version.as_str());
+    checks.judged(SUBJECT, &versions::worker(&version, computing, &says));
     true
-}
-
-/// `36` of `v1.36.4`.
-fn minor(version: &str) -> Option<i64> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    parts.next()?;
-    parts.next()?.parse().ok()
 }
 
 /// Whether both kubeconfigs lead to the same cluster. A borrower may read the mount namespace only, an administrator more.
@@ -356,18 +336,5 @@ async fn lent(
         // That right is missing, and was told as such.
         Err(CallError::Refused(_)) => {}
         Err(error) => checks.warn(SUBJECT, format!("ResourceLeasingPolicies cannot be read: {error}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_minor_is_read_from_what_servers_say() {
-        assert_eq!(minor("v1.36.4"), Some(36));
-        assert_eq!(minor("v1.33.5-gke.1080000"), Some(33));
-        assert_eq!(minor("1.30+"), None);
-        assert_eq!(minor(""), None);
     }
 }

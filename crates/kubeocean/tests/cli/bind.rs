@@ -158,6 +158,10 @@ fn a_worker_is_bound_bound_again_and_let_go_without_a_trace() {
         "✓ rights             all that are needed",
         "✓ pod security       kubeocean-worker enforces baseline",
         "none names berlin: nothing is leased until",
+        " pod network        ",
+        "! intranet services  default/kubernetes-intranet is not there, kube-system/kube-dns-intranet is not there: pods of the worker",
+        "? proxier network    not seen from here: the computing cluster's API server has to reach the pods of the proxier",
+        "? manager network    not seen from here: https://127.0.0.1:",
         "✓ ClusterBinding berlin created",
         "Connected=True     the worker cluster answers",
         "SyncerReady=True",
@@ -186,6 +190,16 @@ fn a_worker_is_bound_bound_again_and_let_go_without_a_trace() {
         swapped.err
     );
 
+    let foretold = place.unbind("berlin", &["--dry-run"]);
+    assert_eq!((foretold.code, foretold.out.trim()), (Some(0), "Nothing was changed (--dry-run)."));
+    let secret = "- Secret kubeocean-system/berlin-kubeconfig, which `kubeocean bind` made";
+    for words in ["ClusterBinding berlin (clusterID berlin) goes:", "- its syncer and proxier", secret] {
+        assert!(foretold.err.contains(words), "{words:?} is not in:\n{}", foretold.err);
+    }
+    let still =
+        place.kubectl("computing", &["get", "cb", "berlin", "-o", "jsonpath={.metadata.deletionTimestamp}"]);
+    assert!(still.is_empty() && place.left_of("berlin").len() > 8, "{still}");
+
     let gone = place.unbind("berlin", &[]);
     assert_eq!(gone.code, Some(0), "{}", gone.err);
     for words in [
@@ -206,9 +220,20 @@ fn a_worker_is_bound_bound_again_and_let_go_without_a_trace() {
 #[test]
 fn a_dry_run_shows_the_objects_and_writes_nothing() {
     let place = &*PLACE;
+    // Nodes without room for anything, in both clusters, whose pods would have the same addresses.
+    for (cluster, range) in [("computing", "10.77.0.0/23"), ("worker-1", "10.77.1.0/24")] {
+        let node = format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: of-{cluster}}}, spec: {{podCIDR: {range}, podCIDRs: [{range}]}}}}"
+        );
+        let file = place.file(&format!("node-of-{cluster}.yaml"), &node);
+        place.kubectl(cluster, &["apply", "--server-side", "-f", file.to_str().unwrap()]);
+    }
     let dry = place.bind("dry", "worker-1", &["--dry-run", "--node-selector", "lend=yes,zone=a"]);
     assert_eq!(dry.code, Some(0), "{}", dry.err);
     assert!(dry.err.contains("✓ rights"), "the checks are told: {}", dry.err);
+    let overlap =
+        "10.77.0.0/23 of node of-computing in the computing cluster and 10.77.1.0/24 of node of-worker-1";
+    assert!(dry.err.contains(&format!("! pod network        {overlap}")), "{}", dry.err);
     for words in [
         "kind: Secret",
         "kind: ClusterBinding",
@@ -223,6 +248,9 @@ fn a_dry_run_shows_the_objects_and_writes_nothing() {
     let taken = place.kubectl("computing", &["apply", "--dry-run=server", "-f", file.to_str().unwrap()]);
     assert!(taken.contains("clusterbinding.cloud.tencent.com/dry created (server dry run)"), "{taken}");
     assert!(!place.exists("dry") && place.left_of("dry").is_empty());
+    for cluster in ["computing", "worker-1"] {
+        place.kubectl(cluster, &["delete", "node", &format!("of-{cluster}")]);
+    }
 }
 
 #[test]
