@@ -1,6 +1,8 @@
 //! The shipped configuration before a real API server: it is accepted, and gives each component what it
 //! needs and no more.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -28,7 +30,7 @@ pub(crate) async fn installed() -> (Arc<Sandbox>, Cluster) {
 }
 
 async fn install(computing: &Cluster) {
-    kubectl(computing, &format!("apply --server-side --validate=strict -k {ROOT}/config/default"), "");
+    make(computing);
     let manager = client(&computing.kubeconfig(), Some(MANAGER)).await;
     for component in [Component::Syncer, Component::Proxier] {
         for (path, object) in made_by_the_manager(component) {
@@ -37,6 +39,24 @@ async fn install(computing: &Cluster) {
         }
     }
     fences_stand(computing).await;
+}
+
+/// As an operator does it. What `make install` would build first is what is tested here.
+fn make(computing: &Cluster) {
+    let kubectl = computing.kubectl();
+    let programs = Path::new(kubectl.as_std().get_program()).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let made = Command::new("make")
+        .args(["-C", ROOT, "-o", "build", "install", "deploy"])
+        .arg(concat!("KUBEOCEAN=", env!("CARGO_BIN_EXE_kubeocean")))
+        .env("PATH", path)
+        .env("KUBECONFIG", computing.kubeconfig_path())
+        // Of the make that runs the tests.
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success() && !err.contains("Warning"), "{err}");
 }
 
 /// An API server looks at new policies about once a second, in the order in which they came. One that comes after all
