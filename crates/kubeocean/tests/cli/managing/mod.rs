@@ -12,4 +12,5 @@ mod quiet;
 mod real_node;
 mod rights;
 mod rotating;
+mod templates;
 mod vnodes;
