@@ -6,7 +6,7 @@ use super::checks::Judgement;
 /// the definitions, in either cluster.
 const OLDEST: i64 = 29;
 
-/// The fences around our own identities are ValidatingAdmissionPolicies, which are there from this minor on.
+/// The fences around our own identities are `ValidatingAdmissionPolicies`, which are there from this minor on.
 const FENCED: i64 = 30;
 
 /// Kubelets may be so many minor versions older than their API server; a virtual node looks like one.
