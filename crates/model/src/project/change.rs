@@ -51,12 +51,15 @@ pub fn changes(wanted: &Value, twin: &Object) -> Vec<Change> {
     let target = wanted["spec"].as_object().unwrap_or(&nothing);
     let current = twin.field::<Value>("spec").ok().flatten().unwrap_or_default();
     let (mut spec, mut later) = (Map::new(), Vec::new());
-    if let (true, Some(current)) = (is_new, current.as_object()) {
-        spec = mutable(target, current);
+    if let Some(current) = current.as_object() {
+        // They can only be added, and not with the pod: a twin may lack them from its first day.
         later.extend(ephemeral(target, current));
-        later.extend(resize(target, current));
+        if is_new {
+            spec = mutable(target, current);
+            later.extend(resize(target, current));
+        }
     }
-    let noted = if later.is_empty() { None } else { notes.remove(annotations::VIRTUAL_GENERATION) };
+    let last = if later.is_empty() { None } else { notes.remove(annotations::VIRTUAL_GENERATION) };
     let mut changes = Vec::new();
     let mut metadata = Map::new();
     put(&mut metadata, "labels", labels);
@@ -68,7 +71,7 @@ pub fn changes(wanted: &Value, twin: &Object) -> Vec<Change> {
         changes.push(Change::new(None, body.into()));
     }
     changes.append(&mut later);
-    if let Some(generation) = noted {
+    if let Some(generation) = last {
         let body = json!({"metadata": {"annotations": {annotations::VIRTUAL_GENERATION: generation}}});
         changes.push(Change::new(None, body));
     }

@@ -125,23 +125,43 @@ fn variables(
         has_links && service.namespace == namespace && !(is_api_server && api_server.is_some())
     };
     let linked: Vec<&ServiceEntry> = computing.services.iter().filter(is_linked).collect();
-    // As a kubelet has it: a Service of that name in the pod's own namespace is nearer.
-    let api_server = api_server.as_ref().filter(|one| !linked.iter().any(|service| service.name == one.name));
-    let of = |services: &mut dyn Iterator<Item = &ServiceEntry>, with_docker: bool| {
+    let of = |with_docker: bool| {
         let mut variables = Vec::new();
-        services.for_each(|service| of_service(service, with_docker, &mut variables));
+        for service in &linked {
+            of_service(service, with_docker, &mut variables);
+        }
         variables
     };
-    let all = of(&mut api_server.into_iter().chain(linked.iter().copied()), true);
-    if size(&all, containers) <= LARGEST_ENVIRONMENT {
-        return all;
+    let mut services = of(true);
+    if size(&services, containers) > LARGEST_ENVIRONMENT {
+        services = of(false);
     }
-    let mut few = of(&mut api_server.into_iter(), true);
-    let newer = of(&mut linked.iter().copied(), false);
-    if size(&few, containers) + size(&newer, containers) <= LARGEST_ENVIRONMENT {
-        few.extend(newer);
+    if size(&services, containers) > LARGEST_ENVIRONMENT {
+        services = Vec::new();
     }
-    few
+    let mut variables = Vec::new();
+    if let Some(api_server) = &api_server {
+        of_service(api_server, true, &mut variables);
+        as_on_the_usual_port(&mut variables);
+    }
+    // As a kubelet has it: a Service of that name in the pod's own namespace is nearer.
+    variables.retain(|(name, _)| services.iter().all(|(other, _)| other != name));
+    variables.extend(services);
+    variables
+}
+
+/// P's kubelet tells every container where P's API server is, and its Service has port 443. Those names must be taken, whatever
+/// port V's API server has.
+fn as_on_the_usual_port(variables: &mut Vec<(String, String)>) {
+    let usual = |(name, value): &(String, String)| {
+        let (_, rest) = name.strip_prefix("KUBERNETES_PORT_")?.split_once("_TCP")?;
+        Some((format!("KUBERNETES_PORT_443_TCP{rest}"), value.clone()))
+    };
+    for (name, value) in variables.iter().filter_map(usual).collect::<Vec<_>>() {
+        if variables.iter().all(|(known, _)| *known != name) {
+            variables.push((name, value));
+        }
+    }
 }
 
 fn size(variables: &[(String, String)], containers: usize) -> usize {
