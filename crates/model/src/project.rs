@@ -4,11 +4,11 @@
 //! as it is. What is known is in one of four groups: kept, edited, dropped, refused; a test holds that list against the schema of
 //! Kubernetes.
 //!
-//! - **Identity** ([`metadata`]): our labels and annotations, and V's own but for those that networks, meshes and devices act on.
-//! - **References** ([`references`]): every `ConfigMap`, Secret and claim is called by the name of its copy.
-//! - **Credentials** ([`volumes`]): tokens of V come from a Secret. No token of P is ever mounted: the service account is one
+//! - **Identity** (`metadata`): our labels and annotations, and V's own but for those that networks, meshes and devices act on.
+//! - **References** (`references`): every `ConfigMap`, Secret and claim is called by the name of its copy.
+//! - **Credentials** (`volumes`): tokens of V come from a Secret. No token of P is ever mounted: the service account is one
 //!   without rights, and none of its tokens is asked for.
-//! - **Surroundings** ([`environment`], [`network`]): variables, host names and DNS of the computing cluster.
+//! - **Surroundings** (`environment`, `network`): variables, host names and DNS of the computing cluster.
 //! - **Placement** (here): the P node, the binding's priority, and nothing of V's scheduling.
 //!
 //! What the lender's admission thinks of host networks, host paths and privileges is the lender's affair: they are passed on.

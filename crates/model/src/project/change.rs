@@ -36,7 +36,7 @@ impl Change {
 }
 
 /// What has to be written, in this order, so that `twin` is as `wanted`, which [`project`](super::project()) made of the V pod as
-/// it is now. The generation that they bring is written with the last of them, so that what failed is tried again.
+/// it is now. Whether the twin is ours to change is for the caller to know. The generation that they bring is written with the last of them, so that what failed is tried again.
 pub fn changes(wanted: &Value, twin: &Object) -> Vec<Change> {
     let expected = twin.meta.annotations.get(annotations::EXPECTED_METADATA);
     let known: Expected = expected.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();

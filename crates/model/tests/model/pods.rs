@@ -21,6 +21,7 @@ const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pods");
 /// What a pod finds in the worker cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one word in a file that people write")]
 pub(crate) struct Around {
     direct: bool,
     priority_class: Option<String>,
@@ -121,8 +122,9 @@ fn cases(file: &PathBuf) -> Vec<Case> {
     for block in text.split("\n# ").map(|block| block.trim_start_matches("# ")) {
         let (title, rest) = block.split_once('\n').unwrap_or((block, ""));
         let given = rest.split("\nbecomes\n").next().unwrap_or_default().trim_end();
-        let read: Given = serde_saphyr::from_str(given)
-            .unwrap_or_else(|error| panic!("{}: {title}: {error}\n{given}", file.display()));
+        let read = serde_saphyr::from_str::<Given>(given);
+        assert!(read.is_ok(), "{}: {title}: {}", file.display(), read.err().unwrap());
+        let read = read.unwrap();
         let mut metadata = json!({"name": "a", "namespace": "web", "uid": "u-1", "generation": 1});
         metadata.as_object_mut().unwrap().extend(read.metadata);
         cases.push(Case {
@@ -204,10 +206,9 @@ fn outcome(case: &Case, usual: &BTreeSet<String>) -> String {
     for Change { subresource, body, .. } in &wanted_changes {
         let place = subresource.map(|name| format!("/{name}")).unwrap_or_default();
         let mut shown = body.clone();
-        if let Some(notes) = shown.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-            if let Some(keys) = notes.get_mut(annotations::EXPECTED_METADATA) {
-                *keys = "our keys".into();
-            }
+        let notes = shown.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        if let Some(keys) = notes.and_then(|notes| notes.get_mut(annotations::EXPECTED_METADATA)) {
+            *keys = "our keys".into();
         }
         writeln!(text, "  patch pods{place} {shown}").unwrap();
         merge(&mut twin, body);
