@@ -19,6 +19,7 @@ pub mod nameless;
 pub mod naming;
 pub mod object;
 pub mod policies;
+pub mod project;
 pub mod quantity;
 pub mod reclaim;
 pub mod requests;

@@ -30,6 +30,12 @@ super::constants! {
     /// On P pods, by the syncer: name of the virtual node that the V pod is bound to.
     VIRTUAL_NODE_NAME = "kubeocean.io/virtual-node-name";
 
+    /// On P pods, by the syncer: name of the V pod's `ServiceAccount`, for files of the downward API.
+    VIRTUAL_SERVICE_ACCOUNT = "kubeocean.io/virtual-service-account";
+
+    /// On P pods, by the syncer: `metadata.generation` of the V pod that its spec was made from.
+    VIRTUAL_GENERATION = "kubeocean.io/virtual-generation";
+
     /// On P pods and virtual nodes, by the syncer: the keys of the labels and annotations that it put
     /// there, so that it can take back its own and leave other people's.
     EXPECTED_METADATA = "kubeocean.io/expected-metadata";

@@ -134,6 +134,10 @@ super::words! {
         Reclaiming = "Reclaiming",
         /// On a V pod: its node is not taken back after all.
         ReclaimCancelled = "ReclaimCancelled",
+        /// On a V pod: it asks for what cannot be had in a worker cluster; the message names the field and the fix.
+        NotSupported = "NotSupported",
+        /// On a V pod: it cannot be read, or cannot be written down for a worker cluster.
+        PodUnreadable = "PodUnreadable",
     }
 }
 

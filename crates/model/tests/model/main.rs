@@ -5,6 +5,9 @@
 mod bind;
 mod lease_laws;
 mod name_laws;
+mod pod_laws;
+mod pod_schema;
+mod pods;
 mod policies;
 mod quantity_laws;
 mod server;
