@@ -21,6 +21,7 @@ pub mod object;
 pub mod policies;
 pub mod quantity;
 pub mod reclaim;
+pub mod reflect;
 pub mod requests;
 pub mod resources;
 pub mod rights;

@@ -96,6 +96,18 @@ super::words! {
 }
 
 super::words! {
+    /// Reasons of the conditions `Ready` and `ContainersReady` of V pods, as kubelets spell them.
+    Readiness {
+        /// The containers are ready, and a readiness gate is not.
+        ReadinessGatesNotReady = "ReadinessGatesNotReady",
+        /// The pod has ended well.
+        PodCompleted = "PodCompleted",
+        /// The pod has failed.
+        PodFailed = "PodFailed",
+    }
+}
+
+super::words! {
     /// Reasons of Events that are not the reason of a condition too.
     Event {
         /// On a V pod: it is on a virtual node and will not run there; the message says why.
@@ -134,6 +146,8 @@ super::words! {
         Reclaiming = "Reclaiming",
         /// On a V pod: its node is not taken back after all.
         ReclaimCancelled = "ReclaimCancelled",
+        /// On a V pod: the worker cluster gives it addresses that no pod can have; they are not taken over.
+        AddressDropped = "AddressDropped",
     }
 }
 
