@@ -22,7 +22,8 @@
 //! output. A V pod that has ended is left alone for ever.
 //!
 //! Deliberately absent: whose twin it is, which the caller has found out, and the actions. Callers write with V's version as a
-//! precondition, because V's own controllers may have ended the pod meanwhile.
+//! precondition, because V's own controllers may have ended the pod meanwhile; and they do not look while the worker is silent,
+//! because an old word would contradict V's node controller.
 
 mod addresses;
 mod conditions;
@@ -172,8 +173,14 @@ impl<'a> Known<'a> {
         let generation = observed_generation.filter(|generation| *generation > 0);
         let mut wish = Map::new();
         wish.insert("phase".to_owned(), phase.into());
-        for field in ["reason", "message", "startTime", "resize", "resources", "allocatedResources"] {
-            wish.insert(field.to_owned(), difference::clean(&said[field]));
+        for field in ["reason", "message", "resize"] {
+            wish.insert(field.to_owned(), said[field].as_str().into());
+        }
+        let start = said["startTime"].as_str().filter(|time| time.parse::<Timestamp>().is_ok());
+        wish.insert("startTime".to_owned(), start.into());
+        for field in ["resources", "allocatedResources"] {
+            let amounts = Some(&said[field]).filter(|amounts| amounts.is_object());
+            wish.insert(field.to_owned(), amounts.map(difference::clean).into());
         }
         if let Some(generation) = generation {
             wish.insert("observedGeneration".to_owned(), generation.into());

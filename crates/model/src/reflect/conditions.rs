@@ -93,9 +93,11 @@ pub(super) fn wish(spec: &Value, known: &Value, said: &Value, phase: &str, now: 
     }
     wished.extend(ready(spec, known, said, &wished, now));
     if is_final(phase) {
-        for one in wished.iter_mut().filter(|one| matches!(one.about, Type::Ready | Type::ContainersReady)) {
-            if one.holds() {
-                *one = no_more(one.about, phase, known, now);
+        for about in [Type::ContainersReady, Type::Ready] {
+            let of_twin = wished.iter().position(|one| one.about == about).map(|at| wished.swap_remove(at));
+            match of_twin.or_else(|| Wish::find(known, about)) {
+                Some(one) if one.holds() => wished.push(no_more(about, phase, known, now)),
+                other => wished.extend(other),
             }
         }
     }

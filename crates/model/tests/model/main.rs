@@ -7,6 +7,8 @@ mod lease_laws;
 mod name_laws;
 mod policies;
 mod quantity_laws;
+mod reflect;
+mod reflect_laws;
 mod server;
 mod vectors;
 mod vnode;
