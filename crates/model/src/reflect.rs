@@ -228,7 +228,7 @@ impl<'a> Known<'a> {
 
     /// The patch, with what rides along.
     fn body(&self, status: Map<String, Value>, twin: Option<&Object>, now: Timestamp) -> Value {
-        let mut body = json!({"status": status});
+        let mut body = Map::from_iter([("status".to_owned(), status.into())]);
         let known = &self.pod.meta.annotations;
         let mut riders = vec![(annotations::LAST_SYNC_TIME, condition::whole_seconds(now))];
         if let Some(twin) = twin {
@@ -243,8 +243,8 @@ impl<'a> Known<'a> {
         if size + more <= MOST_ANNOTATIONS && !riders.is_empty() {
             let riders: Map<String, Value> =
                 riders.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
-            body["metadata"] = json!({"annotations": riders});
+            body.insert("metadata".to_owned(), json!({"annotations": riders}));
         }
-        body
+        body.into()
     }
 }

@@ -146,22 +146,18 @@ fn ready(spec: &Value, known: &Value, said: &Value, wished: &[Wish], now: Timest
 
 /// What is missing, as a kubelet says it.
 fn unmet(gates: &[&str], known: &Value, wished: &[Wish]) -> Vec<String> {
-    let mut unmet = Vec::new();
-    for gate in gates {
+    let word = |gate: &&str| {
         let of_twin = wished.iter().find(|one| one.about.as_str() == *gate).map(|one| one.status.as_str());
-        let status =
-            of_twin.or_else(|| find(known, gate).map(|one| one["status"].as_str().unwrap_or_default()));
-        match status {
-            Some("True") => {}
+        let of_v = || find(known, gate).map(|one| one["status"].as_str().unwrap_or_default());
+        match of_twin.or_else(of_v) {
+            Some("True") => None,
             Some(status) => {
-                unmet.push(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}"))
+                Some(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}"))
             }
-            None => {
-                unmet.push(format!("corresponding condition of pod readiness gate {gate:?} does not exist."));
-            }
+            None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
         }
-    }
-    unmet
+    };
+    gates.iter().filter_map(word).collect()
 }
 
 /// What has ended is not ready, whatever was said last.

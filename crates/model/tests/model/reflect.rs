@@ -84,7 +84,7 @@ fn unready(names: &str) -> Vec<Value> {
         .collect()
 }
 
-fn container(name: &str, state: Value) -> Value {
+fn container(name: &str, state: &Value) -> Value {
     let is_running = state.get("running").is_some();
     json!({
         "name": name, "image": "busybox:1", "imageID": if is_running { "sha256:ab" } else { "" }, "ready": is_running,
@@ -131,7 +131,7 @@ impl Pair {
     fn starts(&mut self) -> &mut Self {
         self.says(&json!({
             "phase": "Running", "startTime": START, "hostIP": "10.1.0.1", "hostIPs": [{"ip": "10.1.0.1"}],
-            "podIP": "10.2.0.1", "podIPs": [{"ip": "10.2.0.1"}], "containerStatuses": [container("c", running())],
+            "podIP": "10.2.0.1", "podIPs": [{"ip": "10.2.0.1"}], "containerStatuses": [container("c", &running())],
             "conditions": [
                 condition("PodReadyToStartContainers", "True"), condition("Initialized", "True"), condition("Ready", "True"),
                 condition("ContainersReady", "True"),
@@ -206,7 +206,7 @@ fn plain() -> String {
     conditions.extend([condition("PodReadyToStartContainers", "False"), condition("Initialized", "True")]);
     pair.says(&json!({
         "startTime": START, "hostIP": "10.1.0.1", "hostIPs": [{"ip": "10.1.0.1"}], "conditions": conditions,
-        "containerStatuses": [container("c", creating)],
+        "containerStatuses": [container("c", &creating)],
     }));
     pair.look("the kubelet has it");
     let pair = pair.starts();
@@ -222,14 +222,14 @@ fn plain() -> String {
     pair.look("a tenant forges the mapping: it is output, and repaired with the next change");
     pair.generation = Some(2);
     pair.look("the twin runs V's second generation");
-    pair.says(&json!({"conditions": unready("c"), "containerStatuses": [container("c", running())]}));
+    pair.says(&json!({"conditions": unready("c"), "containerStatuses": [container("c", &running())]}));
     pair.twin["status"]["containerStatuses"][0]["ready"] = false.into();
     pair.look("a probe fails");
     let ending =
         json!({"metadata": {"deletionTimestamp": "2026-11-20T12:01:00Z", "deletionGracePeriodSeconds": 30}});
     merge(&mut pair.pod, &ending);
     merge(&mut pair.twin, &ending);
-    pair.says(&json!({"containerStatuses": [container("c", ended(143, "Error"))]}));
+    pair.says(&json!({"containerStatuses": [container("c", &ended(143, "Error"))]}));
     pair.look("it is being deleted: statuses still flow");
     let said = last_word(&object(&pair.pod), Some(&object(&pair.twin)), pair.generation, pair.now).unwrap();
     pair.text.push_str("the twin is gone, and was not seen to end: the last word\n");
@@ -243,7 +243,7 @@ fn troubles() -> String {
     let mut pair = Pair::new("a container that crashes", &json!({}));
     pair.runs();
     let mut crashed =
-        container("c", waiting("CrashLoopBackOff", "back-off 10s restarting failed container=c"));
+        container("c", &waiting("CrashLoopBackOff", "back-off 10s restarting failed container=c"));
     crashed["restartCount"] = 1.into();
     crashed["lastState"] = ended(137, "OOMKilled");
     pair.says(&json!({"containerStatuses": [crashed.clone()], "conditions": unready("c")}));
@@ -259,7 +259,7 @@ fn troubles() -> String {
     let mut pair = Pair::new("an image that is not there", &json!({}));
     let why = waiting("ErrImagePull", "pull access denied for busybox:1");
     pair.says(
-        &json!({"startTime": START, "containerStatuses": [container("c", why)], "conditions": unready("c")}),
+        &json!({"startTime": START, "containerStatuses": [container("c", &why)], "conditions": unready("c")}),
     );
     text += &std::mem::take(&mut pair.look("the worker's words").text);
 
@@ -272,7 +272,7 @@ fn troubles() -> String {
     pair.runs();
     pair.says(&json!({
         "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
-        "containerStatuses": [container("c", ended(137, "Error"))],
+        "containerStatuses": [container("c", &ended(137, "Error"))],
         "conditions": [because("DisruptionTarget", "True", "TerminationByKubelet", "The node was low on resource: memory.")],
     }));
     pair.look("Failed, not to blame, and not ready though the worker has not said that yet");
@@ -295,23 +295,23 @@ fn kinds_of_containers() -> String {
     let (todo, initialising) =
         (waiting("PodInitializing", ""), because("Initialized", "False", "ContainersNotInitialized", "m"));
     pair.says(&json!({
-        "startTime": START, "conditions": [initialising], "containerStatuses": [container("c", todo.clone())],
-        "initContainerStatuses": [container("i", running()), container("side", todo)],
+        "startTime": START, "conditions": [initialising], "containerStatuses": [container("c", &todo)],
+        "initContainerStatuses": [container("i", &running()), container("side", &todo)],
     }));
     pair.look("the first one runs");
     let done = json!({"type": "Initialized", "status": "True", "reason": null, "message": null, "lastTransitionTime": START});
     pair.starts().says(&json!({
-        "conditions": [done], "initContainerStatuses": [container("i", ended(0, "Completed")), container("side", running())],
+        "conditions": [done], "initContainerStatuses": [container("i", &ended(0, "Completed")), container("side", &running())],
     }));
     pair.look("it is done, and the others run");
     pair.twin["spec"] = json!({"containers": [{"name": "c"}, {"name": "injected"}]});
-    pair.says(&json!({"containerStatuses": [container("c", running()), container("injected", running())]}));
+    pair.says(&json!({"containerStatuses": [container("c", &running()), container("injected", &running())]}));
     pair.look("the lender adds a container of its own: V does not know it");
     pair.pod["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "x"}]);
     pair.generation = Some(2);
-    pair.says(&json!({"ephemeralContainerStatuses": [container("debug", ended(0, "Completed"))]}));
+    pair.says(&json!({"ephemeralContainerStatuses": [container("debug", &ended(0, "Completed"))]}));
     pair.look("someone has looked inside");
-    pair.says(&json!({"ephemeralContainerStatuses": [container("debug", running())]}));
+    pair.says(&json!({"ephemeralContainerStatuses": [container("debug", &running())]}));
     pair.look("that one never comes back: an API server would refuse it");
     std::mem::take(&mut pair.text)
 }
@@ -336,7 +336,7 @@ fn jobs() -> String {
             because("ContainersReady", "False", why, ""),
             condition("Initialized", "True"),
         ];
-        pair.says(&json!({"containerStatuses": [container("c", ended(code, reason))], "phase": phase, "conditions": conditions}));
+        pair.says(&json!({"containerStatuses": [container("c", &ended(code, reason))], "phase": phase, "conditions": conditions}));
         pair.look("it has ended");
         text += &pair.text;
     }
@@ -381,7 +381,7 @@ fn addresses() -> String {
 fn resizes() -> String {
     let mut pair = Pair::new("a resize in place", &json!({}));
     let with = |cpu: &str| {
-        let mut status = container("c", running());
+        let mut status = container("c", &running());
         status["resources"] = json!({"requests": {"cpu": cpu}});
         status["allocatedResources"] = json!({"cpu": cpu});
         status
