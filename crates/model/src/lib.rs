@@ -22,6 +22,7 @@ pub mod policies;
 pub mod project;
 pub mod quantity;
 pub mod reclaim;
+pub mod reflect;
 pub mod requests;
 pub mod resources;
 pub mod rights;

@@ -44,6 +44,16 @@ super::words! {
         ContainersReady = "ContainersReady",
         /// Kubernetes' own; V's scheduler writes it, we never do.
         PodScheduled = "PodScheduled",
+        /// Kubernetes' own; taken over from P: all init containers are done.
+        Initialized = "Initialized",
+        /// Kubernetes' own; taken over from P: the sandbox and its network are there.
+        PodReadyToStartContainers = "PodReadyToStartContainers",
+        /// Kubernetes' own; taken over from P, and away when it goes there: a resize waits.
+        PodResizePending = "PodResizePending",
+        /// Kubernetes' own; taken over from P, and away when it goes there: a resize is under way.
+        PodResizeInProgress = "PodResizeInProgress",
+        /// Kubernetes' own; taken over from P: a rule restarts all containers.
+        AllContainersRestarting = "AllContainersRestarting",
     }
 }
 

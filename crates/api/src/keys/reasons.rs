@@ -96,6 +96,18 @@ super::words! {
 }
 
 super::words! {
+    /// Reasons of the conditions `Ready` and `ContainersReady` of V pods, as kubelets spell them.
+    Readiness {
+        /// The containers are ready, and a readiness gate is not.
+        ReadinessGatesNotReady = "ReadinessGatesNotReady",
+        /// The pod has ended well.
+        PodCompleted = "PodCompleted",
+        /// The pod has failed.
+        PodFailed = "PodFailed",
+    }
+}
+
+super::words! {
     /// Reasons of Events that are not the reason of a condition too.
     Event {
         /// On a V pod: it is on a virtual node and will not run there; the message says why.
@@ -138,6 +150,8 @@ super::words! {
         NotSupported = "NotSupported",
         /// On a V pod: it cannot be read, or cannot be written down for a worker cluster.
         PodUnreadable = "PodUnreadable",
+        /// On a V pod: the worker cluster gives it addresses that no pod can have; they are not taken over.
+        AddressDropped = "AddressDropped",
     }
 }
 

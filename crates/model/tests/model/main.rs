@@ -10,6 +10,8 @@ mod pod_schema;
 mod pods;
 mod policies;
 mod quantity_laws;
+mod reflect;
+mod reflect_laws;
 mod server;
 mod vectors;
 mod vnode;
