@@ -167,7 +167,10 @@ async fn a_hold_that_is_deleted_does_not_make_two_leaders() {
         delete_hold(&server);
         for _ in 0..300 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(first.leadership.holds() && !second.leadership.holds(), "it makes its hold again and goes on");
+            assert!(
+                first.leadership.holds() && !second.leadership.holds(),
+                "it makes its hold again and goes on"
+            );
         }
     }
 }
