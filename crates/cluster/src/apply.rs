@@ -136,7 +136,6 @@ impl Applier {
             return Outcome::Unchanged { asked: false };
         }
         let answer = cluster.ask(Call { sent: Some(Arc::clone(sent)), ..self.call(action, lane) }).await;
-        sent.store(false, Ordering::Relaxed);
         let outcome = match answer {
             Ok(bytes) => written(action, &bytes, known.as_deref()),
             Err(CallError::Refused(status)) if status.already_exists() => {
@@ -276,7 +275,7 @@ struct Unanswered<'a> {
     applier: &'a Applier,
     lane: Lane,
     action: &'a Action,
-    /// And not answered.
+    /// And its outcome not known: a name that is taken has to be asked about first.
     sent: Arc<AtomicBool>,
 }
 

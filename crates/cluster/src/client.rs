@@ -8,6 +8,9 @@
 //!
 //! Deliberately absent: kinds as types, caches, and writing (which is [`apply`](crate::apply)'s).
 
+mod page;
+mod path;
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +37,8 @@ use crate::guard::WhileLeading;
 use crate::leader::Leadership;
 use crate::limit::{Limiter, Permit};
 use crate::metrics::{ClusterLabels, Metrics, RequestDuration, RequestLabels};
+pub(crate) use page::{Page, name_of, parse, readable};
+pub(crate) use path::{Query, collection_path, object_path};
 
 /// Between a slow write on a loaded server (seconds) and the minute after which it gives up itself.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -503,137 +508,5 @@ async fn refusal(response: Response<Body>) -> CallError {
     match Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await {
         Ok(body) => CallError::Refused(Box::new(Status::read(code, retry_after, &body.to_bytes()))),
         Err(error) => CallError::unreachable(&*error),
-    }
-}
-
-/// The path of a collection; of all namespaces where `namespace` is empty.
-pub(crate) fn collection_path(kind: &Kind, namespace: &str) -> String {
-    let namespace = escaped(namespace);
-    kind.collection_path((!namespace.is_empty()).then_some(&namespace))
-}
-
-/// The path of an object or of one of its subresources.
-pub(crate) fn object_path(kind: &Kind, namespace: &str, name: &str, subresource: Option<&str>) -> String {
-    let mut path = format!("{}/{}", collection_path(kind, namespace), escaped(name));
-    if let Some(subresource) = subresource {
-        path.push('/');
-        path.push_str(subresource);
-    }
-    path
-}
-
-pub(crate) fn parse<'de, T: serde::Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CallError> {
-    serde_json::from_slice(bytes).map_err(|error| CallError::Malformed { cause: error.to_string() })
-}
-
-/// An object, unless it cannot be read: then it costs itself, and not those that came with it.
-pub(crate) fn readable(json: &str) -> Option<Object> {
-    match serde_json::from_str(json) {
-        Ok(object) => Some(object),
-        Err(error) => {
-            tracing::warn!(%error, "an object cannot be read and is left out");
-            None
-        }
-    }
-}
-
-/// One page of a list.
-#[derive(serde::Deserialize)]
-pub(crate) struct Page {
-    #[serde(default)]
-    pub(crate) metadata: PageMeta,
-    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
-    pub(crate) items: Vec<Object>,
-    /// Namespaces and names of those that are there, and cannot be read.
-    #[serde(skip)]
-    pub(crate) unreadable: Vec<(String, String)>,
-}
-
-impl Page {
-    /// Reads a page. An object that cannot be read costs itself, not the others.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, CallError> {
-        #[derive(serde::Deserialize)]
-        struct Raw<'a> {
-            #[serde(default)]
-            metadata: PageMeta,
-            #[serde(default, borrow)]
-            items: Option<Vec<&'a serde_json::value::RawValue>>,
-        }
-        let page = if let Ok(page) = serde_json::from_slice::<Self>(bytes) {
-            page
-        } else {
-            let Raw { metadata, items } = parse(bytes)?;
-            let mut page = Self { metadata, items: Vec::new(), unreadable: Vec::new() };
-            for item in items.unwrap_or_default() {
-                match readable(item.get()) {
-                    Some(object) => page.items.push(object),
-                    None => page.unreadable.extend(name_of(item.get())),
-                }
-            }
-            page
-        };
-        // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
-        if page.metadata.resource_version.is_empty() {
-            return Err(CallError::Malformed { cause: "a list without a version".to_owned() });
-        }
-        Ok(page)
-    }
-}
-
-/// Namespace and name of an object of which not even the metadata may be right.
-pub(crate) fn name_of(json: &str) -> Option<(String, String)> {
-    let object: Value = serde_json::from_str(json).ok()?;
-    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-    Some((text("namespace").unwrap_or_default(), text("name")?))
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PageMeta {
-    #[serde(default)]
-    pub(crate) resource_version: String,
-    #[serde(default, rename = "continue")]
-    pub(crate) more: String,
-    #[serde(default, rename = "remainingItemCount")]
-    pub(crate) remaining: usize,
-}
-
-/// An empty list of some kinds is `null`.
-fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Object>, D::Error> {
-    serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// A name as a part of a path or query: it must not reach beyond its place.
-fn escaped(text: &str) -> String {
-    let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.extend(['%', hex(byte >> 4), hex(byte & 15)]);
-        }
-    }
-    escaped
-}
-
-/// The part of a path after `?`.
-#[derive(Default)]
-pub(crate) struct Query(String);
-
-impl Query {
-    pub(crate) fn add(&mut self, name: &str, value: Option<&str>) {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            self.0.push(if self.0.is_empty() { '?' } else { '&' });
-            self.0.push_str(name);
-            self.0.push('=');
-            self.0.push_str(&escaped(value));
-        }
-    }
-}
-
-impl std::fmt::Display for Query {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
     }
 }

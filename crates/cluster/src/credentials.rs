@@ -134,7 +134,7 @@ pub enum CredentialError {
     )]
     Anonymous,
     /// Not in a cluster.
-    #[error("not running in a cluster, and no --kubeconfig given: {0}")]
+    #[error("not running in a cluster, and no --kubeconfig given: name a file with --kubeconfig ({0})")]
     NotInCluster(String),
     /// TLS material that does not parse, and the like.
     #[error("the connection cannot be set up: {0}")]

@@ -21,6 +21,7 @@
 //! Deliberately absent: what the objects mean.
 
 mod builder;
+mod listing;
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, fraction};
-use crate::client::{Call, Cluster, Connection, JSON, Page, Query, collection_path};
+use crate::client::{Call, Cluster, Connection, JSON};
 use crate::error::CallError;
 use crate::metrics::{ClusterResource, Observation, WatchRestart};
 use crate::store::{Change, Shape, Store};
@@ -54,10 +55,6 @@ const RELIST_AFTER: Duration = Duration::from_secs(15 * 60);
 /// one list a minute.
 const DOUBT_AFTER: Duration = Duration::from_secs(60);
 
-/// Objects per page: 3 MB of pods, which costs a server less memory than a list in one piece, and a round trip
-/// per page that is small against making it.
-const PAGE: &str = "500";
-
 /// So many failures in a row, some two seconds, are more than a server that restarts or a connection that breaks.
 const LASTING: u32 = 4;
 
@@ -66,7 +63,6 @@ const LASTING: u32 = 4;
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(30) };
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 type Handler<S, T> = Box<dyn Fn(&Change<'_, S, T>) + Send + Sync>;
 type Filter = Box<dyn Fn(&Object) -> bool + Send + Sync>;
@@ -241,13 +237,6 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         told || self.connection.number != self.listed_over
     }
 
-    /// What comes now is the truth as this connection tells it.
-    fn begin_list(&mut self) -> u64 {
-        self.listed_over = self.connection.number;
-        self.store.begin_list();
-        self.store.progress().begin_list()
-    }
-
     /// One watch, and what comes after it.
     async fn follow(&mut self, from: Option<Box<str>>) -> Next {
         let end = self.watch(from).await;
@@ -320,65 +309,6 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             let (cluster, resource) = (self.cluster.name(), &self.kind.plural);
             tracing::info!(%cluster, %resource, "can be listed and watched again");
         }
-    }
-
-    /// After a break: goes on, unless the server counts lower than what we have seen.
-    async fn where_the_server_stands(&self, version: Option<Box<str>>) -> Next {
-        let Some(version) = version else { return Next::List };
-        // With the same selectors: rights may be given for one name only.
-        let mut query = self.scope.query();
-        query.add("limit", Some("1"));
-        let path = format!("{}{query}", self.collection());
-        let call = Call { accept: METADATA_LIST, ..Call::read("list", &self.kind, path) };
-        let answer = tokio::select! {
-            biased;
-            // A server that is left need not be waited for.
-            () = self.connection.left.cancelled() => return Next::List,
-            answer = self.cluster.ask(call) => answer.and_then(|bytes| Page::read(&bytes)),
-        };
-        match answer.map(|page| page.metadata.resource_version.parse::<u64>()) {
-            Ok(Ok(stands)) if version.parse().is_ok_and(|seen: u64| seen > stands) => Next::List,
-            // If it cannot be asked, the watch will fail too, and we come back here.
-            _ => Next::Watch(version),
-        }
-    }
-
-    async fn list_in_pages(&mut self) -> Result<Box<str>, CallError> {
-        let list = self.begin_list();
-        let mut more = String::new();
-        loop {
-            let mut query = self.scope.query();
-            query.add("limit", Some(PAGE));
-            query.add("continue", Some(&more));
-            let path = format!("{}{query}", self.collection());
-            let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
-            let call = Call { accept, ..Call::read("list", &self.kind, path) };
-            let page = Page::read(&self.cluster.ask(call).await?)?;
-            self.store.progress().take_in_list();
-            for object in page.items {
-                self.take_in(object);
-            }
-            for (namespace, name) in page.unreadable {
-                self.store.leave(&Key::new(namespace, name));
-            }
-            more = page.metadata.more;
-            if more.is_empty() {
-                let version = page.metadata.resource_version;
-                self.end_list(list, &version);
-                return Ok(version.into_boxed_str());
-            }
-        }
-    }
-
-    fn collection(&self) -> String {
-        collection_path(&self.kind, self.scope.namespace.as_deref().unwrap_or_default())
-    }
-
-    fn end_list(&mut self, list: u64, version: &str) {
-        self.listed_at = Instant::now();
-        self.store.end_list(&|change| self.tell(change));
-        self.store.progress().end_list(list, version.parse().ok());
-        self.show_size();
     }
 
     /// Watches from a version, or lists first if there is none.
@@ -557,15 +487,6 @@ fn why_not_opened(error: CallError, listing: bool) -> Cause {
         // Older servers, and storages that cannot: they say that the parameters are wrong.
         Some(status) if listing && matches!(status.code, 400 | 422) => Cause::NoStreaming,
         _ => Cause::Broken(error),
-    }
-}
-
-impl Scope {
-    fn query(&self) -> Query {
-        let mut query = Query::default();
-        query.add("labelSelector", self.labels.as_deref());
-        query.add("fieldSelector", self.fields.as_deref());
-        query
     }
 }
 

@@ -9,9 +9,11 @@
 //! was stopped and goes on later does not write once more in between. The wall clock counts too, in one
 //! direction only: a machine that was suspended finds that it is late.
 //!
-//! A hold that was never seen is made at once: a first start must not wait. Whoever deletes a hold by hand says that nobody
-//! leads; a process that starts in that very moment believes it, up to `retry_period` before the old leader finds out, or
-//! `renew_deadline` if that one cannot read just then. Those who saw the hold before it was deleted wait as if it were there.
+//! A hold that is not there says nothing: it was never made, or someone deleted it under a leader who does not know yet. Whoever makes
+//! it from nothing therefore claims it first, and leads when the claim stood for `renew_deadline`: by then every earlier leader has
+//! found the claim, or has given up without an answer. A leader who finds its own hold deleted makes it again and goes on, since no
+//! claim can have become a lead beside its own; those who saw the hold leave it that chance. A hold that was let go has no holder and
+//! is taken at once, so that the wait comes once in the life of an installation.
 //!
 //! A record of ours that is not the last one we wrote came back with a restored etcd, and says nothing about who has led since:
 //! it is waited for like anybody's.
@@ -181,6 +183,8 @@ pub struct Elector<S> {
     /// The times of the renewal that we sent last, and of the last one that was answered.
     sent: Option<String>,
     answered: Option<String>,
+    /// The time in the record that we made from nothing last.
+    claimed: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -218,6 +222,7 @@ impl<S: OnSide> Elector<S> {
             observed: None,
             sent: None,
             answered: None,
+            claimed: None,
         };
         Ok((elector, leadership))
     }
@@ -296,10 +301,7 @@ impl<S: OnSide> Elector<S> {
             if others.is_some_and(|(record, _)| !self.has_expired(record)) {
                 return Some(false);
             }
-            let spec = self.record(None);
-            return self
-                .write(Verb::Create { body: json!({"spec": spec}), mark: Mark::default() }, None)
-                .await;
+            return self.claim().await;
         };
         let Some(record) = read(&hold) else {
             tracing::warn!(hold = %self.election.name, "the hold is not understood, and therefore someone else's");
@@ -314,11 +316,27 @@ impl<S: OnSide> Elector<S> {
         self.write(patch, Some(&hold)).await
     }
 
+    /// Makes the hold from nothing. Whoever leads goes on; who does not has to wait until nobody else does.
+    async fn claim(&mut self) -> Option<bool> {
+        let led = self.leadership.holds();
+        let spec = self.record(None);
+        // Noted before it is sent: the answer may be lost, and the claim be made all the same.
+        self.claimed = spec["renewTime"].as_str().map(str::to_owned);
+        let create = Verb::Create { body: json!({"spec": spec}), mark: Mark::default() };
+        self.write(create, None).await?;
+        if !led {
+            let wait = self.election.renew_deadline;
+            tracing::info!(hold = %self.election.name, ?wait, "there was no hold: leading begins when ours stood for a while");
+        }
+        Some(led)
+    }
+
     /// Whether the hold is ours as we left it. One of long ago that is there again, in an etcd that was restored, says nothing about who
     /// has led since.
     fn is_ours_to_go_on_with(&self, record: &Record) -> bool {
         let is_last = || record.renew_time == self.sent || record.renew_time == self.answered;
-        self.is_ours(record) && (self.leadership.holds() || is_last())
+        let is_good = || record.renew_time != self.claimed || self.stood_for(self.election.renew_deadline);
+        self.is_ours(record) && (self.leadership.holds() || is_last() && is_good())
     }
 
     fn is_ours(&self, record: &Record) -> bool {
@@ -334,7 +352,10 @@ impl<S: OnSide> Elector<S> {
     /// Whether the holder had its whole time, as we saw it, and did nothing.
     fn has_expired(&self, record: &Record) -> bool {
         let theirs = Duration::from_secs(record.lease_duration_seconds.unwrap_or_default());
-        let duration = theirs.max(self.election.lease_duration);
+        self.stood_for(theirs.max(self.election.lease_duration))
+    }
+
+    fn stood_for(&self, duration: Duration) -> bool {
         self.observed.as_ref().is_some_and(|(_, since)| since.elapsed() >= duration)
     }
 

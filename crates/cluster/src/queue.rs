@@ -9,7 +9,8 @@
 //!
 //! Deliberately absent: what is to be done with a key, and why it was added.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod state;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -24,8 +25,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::backoff::{Backoff, process_seed};
+use crate::backoff::process_seed;
 use crate::metrics::{Metrics, Observation, QueueClass, QueueLabels, QueueOutcome};
+use state::State;
 
 /// A key that failed this often in a row is suspected to make its own news: it writes, and then fails.
 const SUSPECT: u32 = 3;
@@ -104,40 +106,6 @@ struct Inner<K> {
     retry: Retry,
     metrics: Metrics,
     _oldest: Observation,
-}
-
-struct State<K> {
-    /// One line per class; whose turn it is next stands first.
-    lines: VecDeque<(&'static str, VecDeque<(K, Instant)>)>,
-    waiting: BTreeSet<K>,
-    delayed: BTreeMap<(Instant, u64), K>,
-    due: BTreeMap<K, (Instant, u64)>,
-    /// What is being worked on, and whether it was added again meanwhile.
-    active: BTreeMap<K, bool>,
-    failures: BTreeMap<K, u32>,
-    /// What a server said about when to come back: it counts more than news.
-    not_before: BTreeMap<K, Instant>,
-    sequence: u64,
-    closing: bool,
-    /// Since when someone works on it. What waited longer waited for nobody.
-    run_since: Option<Instant>,
-}
-
-impl<K> Default for State<K> {
-    fn default() -> Self {
-        Self {
-            lines: VecDeque::new(),
-            waiting: BTreeSet::new(),
-            delayed: BTreeMap::new(),
-            due: BTreeMap::new(),
-            active: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            not_before: BTreeMap::new(),
-            sequence: 0,
-            closing: false,
-            run_since: None,
-        }
-    }
 }
 
 /// Sizes of a queue.
@@ -407,70 +375,6 @@ impl<K: QueueKey> Queue<K> {
             let depth = i64::try_from(line.len()).unwrap_or(i64::MAX);
             self.inner.metrics.cluster().queue_depth.of(&labels).set(depth);
         }
-    }
-}
-
-impl<K> State<K> {
-    fn oldest(&self) -> Duration {
-        let Some(run_since) = self.run_since else { return Duration::ZERO };
-        let fronts = self.lines.iter().filter_map(|(_, line)| line.front());
-        fronts.map(|(_, since)| (*since).max(run_since).elapsed()).max().unwrap_or_default()
-    }
-}
-
-impl<K: QueueKey> State<K> {
-    /// Whether it is being worked on.
-    fn add(&mut self, key: K) -> bool {
-        if let Some(again) = self.active.get_mut(&key) {
-            *again = true;
-            return true;
-        }
-        if self.waiting.insert(key.clone()) {
-            let class = key.class();
-            let entry = (key, Instant::now());
-            match self.lines.iter_mut().find(|(known, _)| *known == class) {
-                Some((_, line)) => line.push_back(entry),
-                None => self.lines.push_back((class, VecDeque::from([entry]))),
-            }
-        }
-        false
-    }
-
-    /// The earlier of two times counts.
-    fn add_at(&mut self, key: K, at: Instant) {
-        if self.waiting.contains(&key) || self.due.get(&key).is_some_and(|(known, _)| *known <= at) {
-            return;
-        }
-        self.forget_delay(&key);
-        self.sequence += 1;
-        self.delayed.insert((at, self.sequence), key.clone());
-        self.due.insert(key, (at, self.sequence));
-    }
-
-    fn forget_delay(&mut self, key: &K) {
-        if let Some(place) = self.due.remove(key) {
-            self.delayed.remove(&place);
-        }
-    }
-
-    fn wake_due(&mut self, now: Instant) {
-        while let Some(entry) = self.delayed.first_entry() {
-            if entry.key().0 > now {
-                return;
-            }
-            let key = entry.remove();
-            self.due.remove(&key);
-            self.add(key);
-        }
-    }
-
-    fn next_retry(&mut self, key: &K, retry: Retry) -> Duration {
-        let failures = self.failures.entry(key.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        let failures = *failures;
-        // Another salt each time: those that failed together do not come back together.
-        self.sequence += 1;
-        Backoff { first: retry.first, most: retry.most }.delay(failures, retry.seed ^ self.sequence)
     }
 }
 

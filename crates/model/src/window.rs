@@ -124,7 +124,7 @@ impl Schedule {
             return Err(faults);
         }
         let always = windows.is_empty() || week.is_always_open();
-        Ok(Self { weeks: if always { Vec::new() } else { vec![Arc::new(week)] } })
+        Ok(Self { weeks: if always { Vec::new() } else { vec![Arc::new(week.joined())] } })
     }
 
     /// Open only while both are.

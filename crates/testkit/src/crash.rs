@@ -14,7 +14,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -26,7 +28,11 @@ use tokio::sync::watch;
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 use crate::chaos::request::Asked;
+use crate::simulation::{Test, on_all_cores, words_of};
 use crate::{ApiServer, Verb};
+
+/// Replays one point, such as `7:after`.
+pub(crate) const ONE: &str = "KUBEOCEAN_CRASH";
 
 /// Before the write is heard, or after it was done and nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +58,30 @@ impl fmt::Display for Point {
             When::Before => write!(f, "a crash before write {}", self.write),
             When::After => write!(f, "a crash after write {}, unanswered", self.write),
         }
+    }
+}
+
+impl Point {
+    /// As the environment asks for it.
+    fn word(&self) -> String {
+        let when = if self.when == When::Before { "before" } else { "after" };
+        format!("{}:{when}", self.write)
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once(':').and_then(|(write, when)| {
+            let when = match when {
+                "before" => When::Before,
+                "after" => When::After,
+                _ => return None,
+            };
+            Some(Self { write: write.parse().ok()?, when })
+        });
+        parsed.ok_or_else(|| format!("{ONE}={text} is no crash point such as 7:before or 7:after"))
     }
 }
 
@@ -248,40 +278,74 @@ fn call_by_name(value: &mut Value, names: &BTreeMap<String, String>) {
     }
 }
 
-/// All points of a scenario that makes so many writes.
-pub fn points(writes: u64) -> Vec<Point> {
+/// All points of a scenario that makes so many writes, or the one that is asked for.
+fn points(writes: u64, asked: Option<&str>) -> Result<Vec<Point>, String> {
+    if let Some(asked) = asked {
+        return Ok(vec![asked.parse()?]);
+    }
     let both = |write| [When::Before, When::After].map(|when| Point { write, when });
-    (1..=writes).flat_map(both).collect()
+    Ok((1..=writes).flat_map(both).collect())
 }
 
-/// What came of crashing everywhere.
-#[derive(Debug)]
+/// What was tried.
+#[derive(Clone, Copy, Debug)]
 pub struct Enumerated {
     /// Writes of the reference run.
     pub writes: u64,
     /// Points that were tried.
     pub points: usize,
-    /// Where it ended otherwise, and how.
-    pub differences: Vec<(Point, Vec<String>)>,
 }
 
-/// Runs a scenario once for reference, and then once for every crash point. It gets the crash that it has to put
-/// before the clients of its controller, and says how it ended, or what was violated.
-pub fn enumerate(scenario: impl Fn(Crash) -> Result<Ending, String> + Sync) -> Result<Enumerated, String> {
+/// Runs a scenario once for reference, and then once for every crash point, or for the one that `KUBEOCEAN_CRASH` names. It
+/// gets the crash that it has to put before the clients of its controller, and says how it ended, or what was violated.
+///
+/// # Panics
+///
+/// Where a point ends otherwise than the reference: with how, and the command that replays the first of them.
+pub fn hunt(test: Test, scenario: impl Fn(Crash) -> Result<Ending, String> + Sync) -> Enumerated {
     let crash = Crash::never();
-    let reference = scenario(crash.clone())?;
-    let points = points(crash.writes());
-    let differences = crate::simulation::on_all_cores(&points, |point| {
-        let crash = Crash::at(*point);
-        let lines = match scenario(crash.clone()) {
-            Ok(_) if !crash.has_happened() => vec!["the crash never came".to_owned()],
-            Ok(ending) => ending.differs_from(&reference),
-            Err(violations) => vec![violations],
-        };
-        (!lines.is_empty()).then_some((*point, lines))
+    let reference = scenario(crash.clone());
+    let asked = std::env::var(ONE).ok();
+    let tried = reference.and_then(|reference| {
+        let points = points(crash.writes(), asked.as_deref())?;
+        let differences = on_all_cores(&points, |point| {
+            let lines = differences_at(*point, &reference, &scenario);
+            (!lines.is_empty()).then_some((*point, lines))
+        });
+        told(test, points.len(), &differences.into_iter().flatten().collect::<Vec<_>>())
+            .map(|()| points.len())
     });
-    let differences = differences.into_iter().flatten().collect();
-    Ok(Enumerated { writes: crash.writes(), points: points.len(), differences })
+    match tried {
+        Ok(points) => Enumerated { writes: crash.writes(), points },
+        #[expect(clippy::panic, reason = "it is how a test fails")]
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn differences_at(
+    point: Point,
+    reference: &Ending,
+    scenario: impl Fn(Crash) -> Result<Ending, String>,
+) -> Vec<String> {
+    let crash = Crash::at(point);
+    match catch_unwind(AssertUnwindSafe(|| scenario(crash.clone()))) {
+        Ok(Ok(_)) if !crash.has_happened() => vec!["the crash never came".to_owned()],
+        Ok(Ok(ending)) => ending.differs_from(reference),
+        Ok(Err(violations)) => vec![violations],
+        Err(panic) => vec![format!("panicked: {}", words_of(&*panic))],
+    }
+}
+
+/// Nothing, if nothing differs.
+fn told(test: Test, tried: usize, differences: &[(Point, Vec<String>)]) -> Result<(), String> {
+    let Some((first, _)) = differences.first() else { return Ok(()) };
+    let each = differences.iter().map(|(point, lines)| format!("{point}:\n  {}", lines.join("\n  ")));
+    Err(format!(
+        "{} of {tried} crash points end otherwise than the reference\n{}\nreplay:\n  {}\n",
+        differences.len(),
+        each.collect::<Vec<_>>().join("\n"),
+        test.command(&format!("{ONE}={}", first.word()))
+    ))
 }
 
 impl fmt::Debug for Crash {
@@ -290,5 +354,26 @@ impl fmt::Debug for Crash {
             .field("point", &self.point)
             .field("writes", &self.writes())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_that_is_asked_for_is_the_only_one() {
+        let all = points(2, None).unwrap();
+        assert_eq!(
+            all.iter().map(Point::word).collect::<Vec<_>>(),
+            ["1:before", "1:after", "2:before", "2:after"]
+        );
+        for point in all {
+            assert_eq!(points(2, Some(&point.word())), Ok(vec![point]));
+        }
+        for text in ["", "7", "7:", "x:after", "7:never", "-1:before"] {
+            let error = points(2, Some(text)).unwrap_err();
+            assert!(error.contains("KUBEOCEAN_CRASH") && error.contains("7:before"), "{error}");
+        }
     }
 }

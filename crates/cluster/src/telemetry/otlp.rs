@@ -21,6 +21,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 
 use super::{Environment, TelemetryError};
+use crate::credentials::one_line;
 
 const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
@@ -147,7 +148,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Carrier<C> {
         let reason = match outcome {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("it answers {}", response.status())),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(one_line(&**error)),
         };
         let was_away = self.away.swap(reason.is_some(), Ordering::Relaxed);
         match reason {

@@ -1,6 +1,8 @@
 //! Kubeconfigs that someone hands over.
 
-use kubeocean_cluster::credentials::Credentials;
+use std::path::Path;
+
+use kubeocean_cluster::credentials::{CredentialError, Credentials};
 
 fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
@@ -133,4 +135,19 @@ async fn nonsense_is_refused_and_secrets_are_not_printed() {
         Credentials::from_kubeconfig(kubeconfig(SERVER, "token: hunter2").as_bytes()).await.unwrap();
     assert!(!format!("{credentials:?}").contains("hunter2"));
     assert_eq!(credentials.server(), "https://10.0.0.1:6443/");
+}
+
+#[tokio::test]
+async fn a_process_outside_of_a_cluster_is_told_to_name_a_kubeconfig() {
+    // What a pod has, and a machine that runs tests has not.
+    assert!(!Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token").exists());
+    for error in [Credentials::in_cluster().unwrap_err(), Credentials::infer(None).await.unwrap_err()] {
+        assert!(matches!(error, CredentialError::NotInCluster(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("not running in a cluster") && text.contains("name a file with --kubeconfig"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
 }

@@ -7,6 +7,7 @@
     reason = "in a test, a panic is the report"
 )]
 
+mod collectors;
 mod credentials;
 mod elections;
 mod informers;

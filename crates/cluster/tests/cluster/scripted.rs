@@ -235,16 +235,22 @@ fn audit_log(lines: &Lines) -> Telemetry {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_nobody_waits_for_is_in_the_audit_log_too() {
-    let lines = Lines::default();
-    let telemetry = audit_log(&lines);
-    let cluster = Script::new([Answer::Nothing]).cluster(&Metrics::new("test"));
-    let applier = Applier::new("kubeocean-syncer").virtually(&cluster);
-    let _logging = tracing::dispatcher::set_default(&telemetry.dispatch);
-    let write = config_map("web", "a", &json!({}));
-    tokio::time::timeout(Duration::from_secs(1), applier.apply(&write)).await.unwrap_err();
-    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
-    assert!(text.contains("web/a") && text.contains("nobody waited for the answer"), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
+    let taken = Answer::Say(409, &[], json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}));
+    // Without an answer, and while it is asked whose the name is.
+    for answers in [vec![Answer::Nothing], vec![taken, Answer::Nothing]] {
+        let lines = Lines::default();
+        let telemetry = audit_log(&lines);
+        let (script, asked) = (Script::new(answers.clone()), answers.len());
+        let cluster = script.cluster(&Metrics::new("test"));
+        let applier = Applier::new("kubeocean-syncer").virtually(&cluster);
+        let _logging = tracing::dispatcher::set_default(&telemetry.dispatch);
+        let write = config_map("web", "a", &json!({}));
+        tokio::time::timeout(Duration::from_secs(1), applier.apply(&write)).await.unwrap_err();
+        assert_eq!(script.paths().len(), asked);
+        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+        assert!(text.contains("web/a") && text.contains("nobody waited for the answer"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,22 +35,30 @@ struct Candidate {
     cut: Arc<AtomicBool>,
     /// The next request gets no answer.
     swallow: Arc<AtomicBool>,
+    /// The next write is done, and gets no answer.
+    forget: Arc<AtomicBool>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Candidate {
     fn start(server: &ApiServer, identity: &str) -> Self {
-        let [cut, swallow] = [false; 2].map(|so| Arc::new(AtomicBool::new(so)));
+        let [cut, swallow, forget] = [false; 3].map(|so| Arc::new(AtomicBool::new(so)));
         let (service, is_cut, swallows) = (server.service(identity), Arc::clone(&cut), Arc::clone(&swallow));
+        let forgets = Arc::clone(&forget);
         let service = tower::service_fn(move |request: Request<Body>| {
             let (mut service, is_cut) = (service.clone(), Arc::clone(&is_cut));
             let is_swallowed = swallows.swap(false, Ordering::Relaxed);
+            let is_forgotten = request.method() != "GET" && forgets.swap(false, Ordering::Relaxed);
             async move {
                 if is_swallowed || is_cut.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
                 }
-                service.call(request).await
+                let answer = service.call(request).await;
+                if is_forgotten {
+                    std::future::pending::<()>().await;
+                }
+                answer
             }
         });
         let metrics = Metrics::new("test");
@@ -64,7 +72,14 @@ impl Candidate {
         let (elector, leadership) = Elector::new(&cluster, applier, election, &clock).unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(elector.run(stop.clone()));
-        Self { cluster, leadership, clock, cut, swallow, stop, task }
+        Self { cluster, leadership, clock, cut, swallow, forget, stop, task }
+    }
+
+    /// One that leads.
+    async fn leading(server: &ApiServer, identity: &str) -> Self {
+        let candidate = Self::start(server, identity);
+        candidate.leadership.changes().wait_for(|leads| *leads).await.unwrap();
+        candidate
     }
 
     /// Whether a write of this candidate would go out.
@@ -81,7 +96,7 @@ async fn after(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     let server = ApiServer::new(Options::default());
-    let first = Candidate::start(&server, "first");
+    let first = Candidate::leading(&server, "first").await;
     after(1).await;
     let second = Candidate::start(&server, "second");
     after(5).await;
@@ -116,7 +131,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_slept_finds_that_it_is_late() {
     let server = ApiServer::new(Options::default());
-    let candidate = Candidate::start(&server, "sleeper");
+    let candidate = Candidate::leading(&server, "sleeper").await;
     after(5).await;
     assert!(candidate.leadership.holds());
     // Suspended: the wall clock went on, the monotonic one did not.
@@ -133,7 +148,7 @@ async fn a_machine_that_slept_finds_that_it_is_late() {
 #[tokio::test(start_paused = true)]
 async fn another_clock_on_another_machine_changes_nothing() {
     let server = ApiServer::new(Options::default());
-    let first = Candidate::start(&server, "first");
+    let first = Candidate::leading(&server, "first").await;
     after(3).await;
     let second = Candidate::start(&server, "second");
     second.clock.jump(SignedDuration::from_hours(24));
@@ -144,31 +159,82 @@ async fn another_clock_on_another_machine_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_deleted_does_not_make_two_leaders() {
     let server = ApiServer::new(Options::default());
-    let first = Candidate::start(&server, "first");
+    let first = Candidate::leading(&server, "first").await;
     after(3).await;
     let second = Candidate::start(&server, "second");
     after(4).await;
     for _ in 0..3 {
-        server.call(
-            "someone",
-            "DELETE",
-            "/apis/coordination.k8s.io/v1/namespaces/default/leases/hold",
-            None,
-            None,
-        );
+        delete_hold(&server);
         for _ in 0..300 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(!(first.leadership.holds() && second.leadership.holds()), "both lead");
+            assert!(
+                first.leadership.holds() && !second.leadership.holds(),
+                "it makes its hold again and goes on"
+            );
         }
     }
-    after(30).await;
-    assert!(first.leadership.holds() != second.leadership.holds());
+}
+
+fn delete_hold(server: &ApiServer) {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/hold";
+    server.call("someone", "DELETE", path, None, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_starts_when_the_hold_is_deleted_waits_for_a_leader_that_does_not_know() {
+    // From a renewal to the deletion; the next renewal comes after two seconds.
+    for moment in [0, 500, 1000, 1500, 1900] {
+        for (is_cut, is_slow) in [(true, false), (false, true), (false, false)] {
+            let server = ApiServer::new(Options::default());
+            let first = Candidate::leading(&server, "first").await;
+            first.cut.store(is_cut, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(moment)).await;
+            delete_hold(&server);
+            first.swallow.store(is_slow, Ordering::Relaxed);
+            let fresh = Candidate::start(&server, "fresh");
+            for _ in 0..300 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert!(!(first.leadership.holds() && fresh.leadership.holds()), "both lead");
+            }
+            assert!(fresh.leadership.holds(), "the first one is not waited for longer than it may believe");
+            first.cut.store(false, Ordering::Relaxed);
+            after(30).await;
+            assert!(!first.leadership.holds() && fresh.leadership.holds());
+            for candidate in [first, fresh] {
+                candidate.stop.cancel();
+                candidate.task.await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_was_lost_or_that_was_deleted_is_no_lead() {
+    let server = ApiServer::new(Options::default());
+    let first = Candidate::leading(&server, "first").await;
+    first.cut.store(true, Ordering::Relaxed);
+    delete_hold(&server);
+    let fresh = Candidate::start(&server, "fresh");
+    after(9).await;
+    // The claim begins anew.
+    delete_hold(&server);
+    let begun = tokio::time::Instant::now();
+    fresh.leadership.changes().wait_for(|leads| *leads).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
+
+    let server = ApiServer::new(Options::default());
+    let begun = tokio::time::Instant::now();
+    let deaf = Candidate::start(&server, "deaf");
+    deaf.forget.store(true, Ordering::Relaxed);
+    deaf.leadership.changes().wait_for(|leads| *leads).await.unwrap();
+    assert!(!deaf.forget.load(Ordering::Relaxed), "an answer was lost");
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_answer_that_never_comes_does_not_cost_the_lead() {
     let server = ApiServer::new(Options::default());
-    let candidate = Candidate::start(&server, "only");
+    let candidate = Candidate::leading(&server, "only").await;
     after(3).await;
     for _ in 0..3 {
         candidate.swallow.store(true, Ordering::Relaxed);
@@ -182,7 +248,7 @@ async fn one_answer_that_never_comes_does_not_cost_the_lead() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_of_long_ago_that_comes_back_with_a_restored_etcd_makes_no_second_leader() {
     let server = ApiServer::new(Options::default());
-    let first = Candidate::start(&server, "first");
+    let first = Candidate::leading(&server, "first").await;
     after(5).await;
     let then = server.revision();
     let second = Candidate::start(&server, "second");
@@ -203,7 +269,7 @@ async fn a_hold_of_long_ago_that_comes_back_with_a_restored_etcd_makes_no_second
 #[tokio::test(start_paused = true)]
 async fn a_write_that_waited_too_long_for_its_turn_is_not_sent() {
     let server = ApiServer::new(Options::default());
-    let candidate = Candidate::start(&server, "leader");
+    let candidate = Candidate::leading(&server, "leader").await;
     after(3).await;
     let mut settings = Settings::new("virtual", "test", &Metrics::new("test"));
     settings.calls_at_a_time = 1;

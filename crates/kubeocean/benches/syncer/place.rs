@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use kube::Client;
 use kubeocean_api::keys::labels;
-use kubeocean_api::keys::names::{INSTALL_NAMESPACE, NODE_LEASE_NAMESPACE, WORKER_NAMESPACE};
+use kubeocean_api::keys::names::{INSTALL_NAMESPACE, NODE_LEASE_NAMESPACE, SYNCER_PREFIX, WORKER_NAMESPACE};
 use kubeocean_api::keys::taints::NODE_NOT_READY_KEY;
 use kubeocean_api::{GROUP, VERSION};
 use kubeocean_sandbox::{COMPUTING, Sandbox, Spec};
@@ -70,6 +70,10 @@ impl Place {
         until(async || get(&place.phys, &account).await.ok()).await;
         send(&place.phys, "POST", &custom("resourceleasingpolicies"), JSON, &objects::policy()).await;
         place.bind(&mount["metadata"]["uid"]).await;
+        // As a syncer leaves it that ended well: the first start is to cost what the others cost.
+        let free = json!({"metadata": {"name": format!("{SYNCER_PREFIX}{BINDING}")}});
+        let holds = format!("/apis/coordination.k8s.io/v1/namespaces/{INSTALL_NAMESPACE}/leases");
+        send(&place.virt, "POST", &holds, JSON, &free).await;
         place
     }
 

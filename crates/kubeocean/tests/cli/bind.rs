@@ -51,6 +51,12 @@ impl Place {
         self.apply("computing", &crds);
         self.kubectl("computing", &["wait", "--for=condition=Established", "crd", "--all"]);
         self.kubectl("computing", &["create", "namespace", "kubeocean-system"]);
+        // As a manager leaves it that ended well: the first one need not wait for one that never was.
+        self.apply(
+            "computing",
+            "{apiVersion: coordination.k8s.io/v1, kind: Lease, \
+             metadata: {name: kubeocean-manager-leader, namespace: kubeocean-system}}",
+        );
         for worker in ["worker-1", "worker-2"] {
             self.apply(worker, &succeed(["worker-manifest"]));
             let kubeconfig = self.run(&["worker-kubeconfig", "--context", worker]);
@@ -65,7 +71,14 @@ impl Place {
         let lease = "lease/kubeocean-manager-leader";
         self.kubectl(
             "computing",
-            &["-n", "kubeocean-system", "wait", "--for=create", "--timeout=60s", lease],
+            &[
+                "-n",
+                "kubeocean-system",
+                "wait",
+                "--for=jsonpath={.spec.holderIdentity}",
+                "--timeout=60s",
+                lease,
+            ],
         );
         manager
     }

@@ -9,34 +9,64 @@ use kubeocean_api::TimeWindow;
 
 use super::{Span, WindowError, Zone};
 
-/// A window lasts at most a day, and a zone that changes sides of the date line skips or repeats one.
+/// A window ends on the next day at the latest, and a zone that changes sides of the date line skips or repeats one.
 const LOOK_BACK_DAYS: i64 = 3;
 
 const MINUTES_OF_DAY: u16 = 24 * 60;
+
+/// What [`Hours::last`] calls the first minute of the next day: one more than midnight.
+const NEXT_DAY: u16 = MINUTES_OF_DAY + 1;
 
 /// The windows that open on each day of the week.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Week {
     zone: Zone,
-    /// From Monday on; those of a day in the order in which they open.
+    /// From Monday on; those of a day in the order in which they open. No two have a minute in common.
     days: [Vec<Hours>; 7],
+    /// The same for days on which no clock is changed: those that touch are one.
+    steady: [Vec<Hours>; 7],
 }
 
 /// One window, on the day it opens: minutes since midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Hours {
     opens: u16,
-    /// The last minute, or [`MINUTES_OF_DAY`] for midnight. Before `opens`: on the next day.
-    ends: u16,
+    /// The last minute; [`MINUTES_OF_DAY`] for midnight; from [`NEXT_DAY`] on, a minute of the next day.
+    last: u16,
 }
 
 impl Hours {
-    const WHOLE_DAY: Self = Self { opens: 0, ends: MINUTES_OF_DAY };
+    fn new(opens: u16, ends: u16) -> Self {
+        Self { opens, last: if ends < opens { NEXT_DAY + ends } else { ends } }
+    }
+
+    const fn is_whole_day(self) -> bool {
+        self.opens == 0 && self.last >= MINUTES_OF_DAY
+    }
+
+    /// Minutes from midnight to its end, where no clock is changed.
+    const fn end(self) -> u16 {
+        if self.last < MINUTES_OF_DAY { self.last + 1 } else { self.last }
+    }
+
+    /// Those of one day as one where `meet` says so of an earlier and a later one.
+    fn joined(day: &[Self], meet: impl Fn(Self, Self) -> bool) -> Vec<Self> {
+        let mut day = day.to_vec();
+        day.sort_unstable();
+        day.dedup_by(|later, earlier| {
+            let is_one = meet(*earlier, *later);
+            if is_one {
+                earlier.last = earlier.last.max(later.last);
+            }
+            is_one
+        });
+        day
+    }
 }
 
 impl Week {
     pub(super) fn new(zone: Zone) -> Self {
-        Self { zone, days: Default::default() }
+        Self { zone, days: Default::default(), steady: Default::default() }
     }
 
     pub(super) fn add(&mut self, index: usize, window: &TimeWindow, faults: &mut Vec<WindowError>) {
@@ -61,15 +91,25 @@ impl Week {
         }
         let (Some(opens), Some(ends), true) = (opens, ends, faults.len() == before) else { return };
         for (day, _) in self.days.iter_mut().zip(named).filter(|(_, named)| *named) {
-            day.push(Hours { opens, ends });
-            day.sort_unstable();
+            day.push(Hours::new(opens, ends));
         }
+    }
+
+    /// When all windows are in: what overlaps is one, so that a policy of a hundred windows costs what its hours cost.
+    #[must_use]
+    pub(super) fn joined(mut self) -> Self {
+        // Windows that have a minute in common are one whatever clocks do: the later one opens in the earlier one.
+        self.days = self.days.map(|day| Hours::joined(&day, |earlier, later| later.opens <= earlier.last));
+        // Those that only touch can be torn apart, between an end that happens twice and a start that happens once.
+        self.steady =
+            self.days.each_ref().map(|day| Hours::joined(day, |earlier, later| later.opens <= earlier.end()));
+        self
     }
 
     /// Whole days touch whatever clocks do, because the end of one and the start of the next are the same
     /// midnight. (Others need not: an end that happens twice is the first.)
     pub(super) fn is_always_open(&self) -> bool {
-        self.days.iter().all(|day| day.contains(&Hours::WHOLE_DAY))
+        self.days.iter().all(|day| day.iter().any(|hours| hours.is_whole_day()))
     }
 
     pub(super) fn is_open(&self, now: Timestamp) -> bool {
@@ -83,31 +123,36 @@ impl Week {
     }
 
     /// Each window by itself, in the order in which they open.
-    fn openings(&self, from: Timestamp, until: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+    pub(super) fn openings(
+        &self,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> impl Iterator<Item = (Timestamp, Timestamp)> {
         let today = self.zone.rules.to_datetime(from).date();
         let first = today.checked_sub(LOOK_BACK_DAYS.days()).unwrap_or(Date::MIN);
         let last = self.zone.rules.to_datetime(until).date();
+        let mut clocks = Clocks { week: self, next_change: None };
         std::iter::successors(Some(first), |day| day.tomorrow().ok())
             .take_while(move |day| *day <= last)
             .flat_map(move |day| {
-                self.on(day.weekday()).iter().filter_map(move |hours| self.opening(day, *hours))
+                let days = if clocks.stand_still(day) { &self.steady } else { &self.days };
+                of(days, day.weekday()).iter().filter_map(move |hours| self.opening(day, *hours))
             })
-    }
-
-    fn on(&self, day: Weekday) -> &[Hours] {
-        let place = usize::try_from(day.to_monday_zero_offset()).unwrap_or(0);
-        self.days.get(place).map_or(&[], Vec::as_slice)
     }
 
     fn opening(&self, day: Date, hours: Hours) -> Option<(Timestamp, Timestamp)> {
         let from = self.moment(day, hours.opens)?.instant();
-        let last_day = if hours.ends < hours.opens { day.tomorrow().ok()? } else { day };
-        let to = if hours.ends == MINUTES_OF_DAY {
-            self.moment(last_day.tomorrow().ok()?, 0)?.instant()
-        } else {
-            match self.moment(last_day, hours.ends)? {
-                Moment::Real(last_minute) => last_minute.checked_add(1.minute()).ok()?,
-                Moment::Skipped { jump } => jump,
+        let to = match hours.last {
+            MINUTES_OF_DAY => self.moment(day.tomorrow().ok()?, 0)?.instant(),
+            last => {
+                let (day, minute) = match last.checked_sub(NEXT_DAY) {
+                    Some(minute) => (day.tomorrow().ok()?, minute),
+                    None => (day, last),
+                };
+                match self.moment(day, minute)? {
+                    Moment::Real(last_minute) => last_minute.checked_add(1.minute()).ok()?,
+                    Moment::Skipped { jump } => jump,
+                }
             }
         };
         (from < to).then_some((from, to))
@@ -126,6 +171,34 @@ impl Week {
                 Moment::Skipped { jump: self.zone.rules.preceding(unjumped).next()?.timestamp() }
             }
         })
+    }
+}
+
+/// The windows of a day of the week.
+fn of(days: &[Vec<Hours>; 7], day: Weekday) -> &[Hours] {
+    let place = usize::try_from(day.to_monday_zero_offset()).unwrap_or(0);
+    days.get(place).map_or(&[], Vec::as_slice)
+}
+
+/// When clocks change, asked day by day.
+struct Clocks<'a> {
+    week: &'a Week,
+    /// At or after the day that was asked for last; [`Timestamp::MAX`] if they never change again.
+    next_change: Option<Timestamp>,
+}
+
+impl Clocks<'_> {
+    /// Whether no clock is changed on a day or the next one: as long as its windows last.
+    fn stand_still(&mut self, day: Date) -> bool {
+        let midnight = |day: Date| self.week.moment(day, 0).map(|moment| moment.instant());
+        let after = day.checked_add(2.days()).ok().and_then(midnight);
+        let (Some(from), Some(to)) = (midnight(day), after) else { return false };
+        if self.next_change.is_none_or(|change| change < from) {
+            let Ok(before) = from.checked_sub(1.nanosecond()) else { return false };
+            let change = self.week.zone.rules.following(before).next();
+            self.next_change = Some(change.map_or(Timestamp::MAX, |change| change.timestamp()));
+        }
+        self.next_change.is_some_and(|change| change > to)
     }
 }
 

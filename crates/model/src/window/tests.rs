@@ -75,6 +75,19 @@ fn a_hole_that_only_the_end_of_summer_time_makes_is_found_months_ahead() {
 }
 
 #[test]
+fn a_hundred_windows_that_never_close_cost_what_one_costs() {
+    let time = |minute: u16| format!("{:02}:{:02}", minute / 60, minute % 60);
+    let tiles: Vec<_> = (0..120).map(|tile| window(&time(12 * tile), &time(12 * tile + 11), &[])).collect();
+    let heap: Vec<_> = (0..120).map(|hour| window(&time(hour), &time(hour + 1300), &[])).collect();
+    let now = at("2026-01-05T09:00:00Z");
+    for windows in [tiles, heap] {
+        let many = schedule("UTC", &windows);
+        let openings: usize = many.weeks.iter().map(|week| week.openings(now, now).count()).sum();
+        assert_eq!(openings, 4, "today, and the days that are looked back at");
+    }
+}
+
+#[test]
 fn two_schedules_are_open_only_together() {
     let night = schedule("UTC", &[window("20:00", "05:59", &[])]);
     let weekend = schedule("UTC", &[window("00:00", "24:00", &["sat", "sun"])]);

@@ -42,7 +42,20 @@ fn schedules() -> Vec<Vec<TimeWindow>> {
             window("12:00", "24:00", &["tue"]),
         ],
         vec![window("02:30", "04:00", &[]), window("00:00", "01:45", &["sun"])],
+        // A chain that is longer than a day, and one within the other.
+        vec![
+            window("00:00", "02:30", &[]),
+            window("02:10", "01:59", &["sat"]),
+            window("02:15", "02:20", &[]),
+            window("23:00", "24:00", &["sun"]),
+        ],
+        // A day in pieces, so that an end is within every change of a clock.
+        (0..47).map(|piece| window(&time(31 * piece), &time((31 * piece + 30).min(1439)), &[])).collect(),
     ]
+}
+
+fn time(minute: u16) -> String {
+    format!("{:02}:{:02}", minute / 60, minute % 60)
 }
 
 #[test]

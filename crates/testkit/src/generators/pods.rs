@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{LONGEST_LABEL, Nasty};
+use super::{LONGEST_LABEL, LONGEST_NAME, Nasty};
 
 impl Nasty {
     /// A pod in a namespace, with many containers, volumes of any kind, and references that lead nowhere.
     pub fn pod(&mut self, namespace: &str) -> Value {
         let name = self.name();
         let meta = self.metadata(&name, Some(namespace));
-        let volumes = self.volumes();
+        let volumes = self.volumes(name.len());
         let count = self.one_of(&[1, 2, 20]);
         let containers: Vec<Value> =
             (0..count).map(|at| self.container(&format!("c{at}"), &volumes)).collect();
@@ -33,6 +33,14 @@ impl Nasty {
         }
         self.scheduling(&mut spec);
         self.networking(&mut spec);
+        let lists = ["containers", "initContainers"];
+        let no_time = spec["terminationGracePeriodSeconds"] == 0;
+        for list in lists.iter().filter(|_| no_time) {
+            // Who is killed at once cannot sleep before.
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                drop(container.as_object_mut().and_then(|container| container.remove("lifecycle")));
+            }
+        }
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     }
 
@@ -90,7 +98,8 @@ impl Nasty {
         all
     }
 
-    fn volumes(&mut self) -> Vec<Value> {
+    /// For a pod whose name is so long.
+    fn volumes(&mut self, pod: usize) -> Vec<Value> {
         let (claim, secret, config) = (self.name(), self.name(), self.name());
         let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 600, "audience": "somewhere"}});
         let downward = json!({"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}});
@@ -113,6 +122,10 @@ impl Nasty {
             .map(|at| {
                 let mut volume: Map<String, Value> =
                     sources[self.below(sources.len())].as_object().cloned().unwrap_or_default();
+                // A claim is called after the pod and the volume.
+                if volume.contains_key("ephemeral") && pod + 1 + LONGEST_LABEL > LONGEST_NAME {
+                    volume = Map::from_iter([("emptyDir".to_owned(), json!({}))]);
+                }
                 let length = LONGEST_LABEL - 2;
                 volume.insert("name".to_owned(), format!("{}{at:02}", self.label_name(length)).into());
                 volume.into()

@@ -14,6 +14,9 @@ use crate::status::{Cause, Failure, Result, go_quote};
 /// Where the server's types are registered; its messages say so.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
+/// So much of a body is shown again.
+const EXCERPT: usize = 30;
+
 /// Why something of another kind is none of this one.
 pub(crate) fn other_kind(kind: &Kind, named: &str, version: &str) -> String {
     if catalog::is_registered(named, version) {
@@ -106,6 +109,7 @@ fn parsed(call: &Call<'_>) -> Result<Value> {
             kind.kind
         )));
     }
+    named_by_text(kind, &value)?;
     let (version, named) =
         (value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default());
     if !named.is_empty() && named != kind.kind || !version.is_empty() && version != kind.api_version() {
@@ -125,6 +129,51 @@ fn parsed(call: &Call<'_>) -> Result<Value> {
         )));
     }
     Ok(value)
+}
+
+/// Version and kind are texts where they are given; of a custom resource, both are.
+fn named_by_text(kind: &Kind, value: &Value) -> Result<()> {
+    let unrecognized = |why: String| {
+        let expected = &kind.kind;
+        Err(Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {expected}): {why}"
+        )))
+    };
+    for field in ["apiVersion", "kind"] {
+        let found = match &value[field] {
+            Value::Null | Value::String(_) => continue,
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        return unrecognized(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field .{field} of type string ({})",
+            excerpt(value)
+        ));
+    }
+    if !kind.is_custom() {
+        return Ok(());
+    }
+    if value["kind"].as_str().unwrap_or_default().is_empty() {
+        return unrecognized(format!("Object 'Kind' is missing in '{value}'"));
+    }
+    if value["apiVersion"].as_str().unwrap_or_default().is_empty() {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data () does not match the expected API version ({})",
+            kind.api_version()
+        )));
+    }
+    Ok(())
+}
+
+/// The beginning of what was sent, as the server shows it.
+fn excerpt(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(EXCERPT) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
+    }
 }
 
 /// Body to object, or 400.

@@ -22,8 +22,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tower::Layer as _;
 
-pub(crate) use seeds::is_replay;
 pub use seeds::{Failure, Report, Seeds, Test, explore, hunt, on_all_cores, seeds};
+pub(crate) use seeds::{is_replay, words_of};
 pub use trouble::{Mischief, Trouble};
 
 use crate::chaos::{Chaos, Profile};

@@ -1,5 +1,6 @@
 //! Many seeds on all cores, and one line for each that fails.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, Write as _};
@@ -39,9 +40,9 @@ pub fn seeds(default_count: u64) -> Seeds {
     }
 }
 
-/// Whether the environment asks for one seed: someone wants to know all about it.
+/// Whether the environment asks for one seed or crash point: someone wants to know all about it.
 pub(crate) fn is_replay() -> bool {
-    std::env::var_os(ONE).is_some()
+    [ONE, crate::crash::ONE].into_iter().any(|name| std::env::var_os(name).is_some())
 }
 
 impl Seeds {
@@ -75,13 +76,18 @@ macro_rules! test {
 impl Test {
     /// The command that runs it with one seed.
     pub fn replay(&self, seed: u64) -> String {
+        self.command(&format!("{ONE}={seed}"))
+    }
+
+    /// The command that runs it, with this in its environment.
+    pub(crate) fn command(&self, setting: &str) -> String {
         let path = self.path.trim_end_matches("::here").trim_end_matches("::{{closure}}");
         let (binary, name) = path.split_once("::").unwrap_or(("", path));
         let package = self.package;
         // Unit tests live in the library, whose name is the package's.
         let target =
             if binary == package.replace('-', "_") { "--lib".to_owned() } else { format!("--test {binary}") };
-        format!("{ONE}={seed} cargo test -p {package} {target} {name} -- --exact --nocapture")
+        format!("{setting} cargo test -p {package} {target} {name} -- --exact --nocapture")
     }
 }
 
@@ -141,11 +147,7 @@ pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -
         let failure = match result {
             Ok(((), violations)) if violations.is_empty() => return Some(None),
             Ok(((), violations)) => Failure { seed: *seed, violations, panic: None },
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                Failure { seed: *seed, violations: Vec::new(), panic: Some(text.unwrap_or_default()) }
-            }
+            Err(panic) => Failure { seed: *seed, violations: Vec::new(), panic: Some(words_of(&*panic)) },
         };
         failed.fetch_add(1, Ordering::Relaxed);
         // At once: a long run may be stopped before its end.
@@ -154,6 +156,12 @@ pub fn explore<F: Future<Output = ()>>(seeds: &Seeds, scenario: impl Fn(World) -
     });
     let seeds = results.iter().flatten().count();
     Report { seeds, took: began.elapsed(), failures: results.into_iter().flatten().flatten().collect() }
+}
+
+/// What a panic said.
+pub(crate) fn words_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }
 
 /// As [`explore`], where no seed may fail.

@@ -67,6 +67,9 @@ impl Place {
         let place = Self { sandbox, virt, kubeconfig };
         place.define(&place.virt).await;
         apply(&place.virt, "/api/v1/namespaces", &namespace(INSTALL_NAMESPACE)).await;
+        // As one leaves it that ended well: the first manager need not wait for one that never was.
+        let free = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": MANAGER_LEADER}});
+        apply(&place.virt, &holds(), &free).await;
         for worker in place.sandbox.clusters().iter().filter(|cluster| cluster.name() != COMPUTING) {
             let client = worker.client().await.unwrap();
             apply(&client, "/api/v1/namespaces", &namespace(WORKER_NAMESPACE)).await;
@@ -210,13 +213,17 @@ impl Place {
 
     /// The leader's hold, as it is now.
     pub(super) async fn hold(&self) -> Result<Value, String> {
-        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{INSTALL_NAMESPACE}/leases");
-        Ok(get(&self.virt, &format!("{leases}/{MANAGER_LEADER}")).await?["spec"].clone())
+        Ok(get(&self.virt, &format!("{}/{MANAGER_LEADER}", holds())).await?["spec"].clone())
     }
 
     pub(super) async fn stop(self) {
         self.sandbox.stop().await.unwrap();
     }
+}
+
+/// Where holds are.
+fn holds() -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{INSTALL_NAMESPACE}/leases")
 }
 
 fn ours(kind: &'static str, object: &Value) -> Ours {

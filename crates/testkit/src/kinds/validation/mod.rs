@@ -113,12 +113,15 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
 fn of_kind(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     match kind.kind.as_str() {
-        "Pod" => pod_specs::pod_spec(&object["spec"], "spec", &mut causes),
+        "Pod" => {
+            let name = metadata::text(object, "name");
+            pod_specs::pod_spec(&object["spec"], Some(name), "spec", &mut causes);
+        }
         "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet" => {
             workloads::workload(kind, object, &mut causes);
         }
         "Job" => {
-            pod_specs::pod_spec(&object["spec"]["template"]["spec"], "spec.template.spec", &mut causes);
+            pod_specs::pod_spec(&object["spec"]["template"]["spec"], None, "spec.template.spec", &mut causes);
             if object["spec"]["template"]["spec"]["restartPolicy"] == "Always" {
                 causes.push(Cause::required(
                     "spec.template.spec.restartPolicy",

@@ -4,21 +4,32 @@ use kubeocean_model::quantity::Quantity;
 use serde_json::Value;
 
 use crate::kinds::metadata;
-use crate::status::Cause;
+use crate::status::{Cause, go_quote};
 
 fn texts<'a>(list: &'a Value, key: &'a str) -> impl Iterator<Item = &'a str> {
     list.as_array().into_iter().flatten().filter_map(move |item| item[key].as_str())
 }
 
-/// A pod's spec, in a pod or in a template.
-pub(crate) fn pod_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let volumes: Vec<&str> = texts(&spec["volumes"], "name").collect();
+/// A pod's spec, in a template, or in the pod of this name.
+pub(crate) fn pod_spec(spec: &Value, pod: Option<&str>, path: &str, causes: &mut Vec<Cause>) {
+    let mut volumes: Vec<&str> = texts(&spec["volumes"], "name").collect();
+    let mut claimless = Vec::new();
     for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
         let name = volume["name"].as_str().unwrap_or_default();
         let at = format!("{path}.volumes[{index}].name");
         let is_taken = volumes.iter().position(|one| *one == name) != Some(index);
         own_name(name, is_taken, &at, causes);
+        // A volume of the pod's own is a claim that is called after both, if that is a name.
+        let Some(pod) = pod.filter(|_| !volume["ephemeral"].is_null()) else { continue };
+        let claim = format!("{pod}-{name}");
+        for problem in metadata::subdomain_problems(&claim) {
+            let why = format!("PVC name {}: {problem}", go_quote(&claim));
+            causes.push(Cause::invalid(&at, &name.into(), &why));
+            claimless.push(name);
+        }
     }
+    volumes.retain(|name| !claimless.contains(name));
+    let grace = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or_default();
     let containers = spec["containers"].as_array();
     if containers.is_none_or(Vec::is_empty) {
         causes.push(Cause::required(format!("{path}.containers"), ""));
@@ -26,7 +37,14 @@ pub(crate) fn pod_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let mut names: Vec<&str> = Vec::new();
     for list in ["containers", "initContainers"] {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            container_causes(container, &format!("{path}.{list}[{index}]"), &volumes, &mut names, causes);
+            let at = format!("{path}.{list}[{index}]");
+            container_causes(container, &at, &volumes, &mut names, causes);
+            let sleeps = container.pointer("/lifecycle/preStop/sleep/seconds").and_then(Value::as_i64);
+            if let Some(seconds) = sleeps.filter(|seconds| !(0..=grace).contains(seconds)) {
+                let why =
+                    format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+                causes.push(Cause::invalid(format!("{at}.lifecycle.preStop.sleep"), &seconds.into(), &why));
+            }
         }
     }
     let policy = spec["restartPolicy"].as_str().unwrap_or_default();

@@ -30,7 +30,7 @@ pub(super) fn workload(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
         ));
     }
     let template = &spec["template"]["spec"];
-    pod_spec(template, "spec.template.spec", causes);
+    pod_spec(template, None, "spec.template.spec", causes);
     if template["restartPolicy"] != "Always" {
         causes.push(Cause::unsupported(
             "spec.template.spec.restartPolicy",

@@ -22,6 +22,8 @@ pub(crate) fn scripts() -> Vec<Script> {
             post("pods", pod("with-status", json!({"schedulingGates": [{"name": "example.com/gate"}]}))),
         ]),
         script("a pod that is refused", vec![
+            post("pods", pod("p", json!({"terminationGracePeriodSeconds": 3, "containers": [{"name": "c", "image": "x", "lifecycle": {"preStop": {"sleep": {"seconds": 4}}}}, {"name": "d", "image": "x", "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}]}))),
+            post("pods", pod(&"p".repeat(250), json!({"volumes": [{"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}], "containers": [{"name": "c", "image": "x", "volumeMounts": [{"name": "claim", "mountPath": "/a"}]}]}))),
             post("pods", json!({"metadata": {"name": "p"}, "spec": {}})),
             post("pods", json!({"metadata": {"name": "p"}})),
             post("pods", pod("p", json!({"containers": [{"image": "x"}]}))),

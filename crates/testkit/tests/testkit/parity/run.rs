@@ -128,6 +128,7 @@ impl Player<'_> {
             How::Watch => events(code, &answer),
             How::Among => listed(code, &answer),
             How::Code(_) => json!({"code": code}),
+            How::Verdict => verdict(code, &answer),
             How::Once | How::Until(_) | How::UntilItHas(_) | How::UntilItLacks(_) => {
                 self.note(step, code, &answer)
             }
@@ -236,6 +237,12 @@ impl How {
             _ => true,
         }
     }
+}
+
+/// The code; and the whole answer for who has to find out why another one says otherwise.
+fn verdict(code: u16, answer: &str) -> Value {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    json!({"code": code, "status": {"message": answer["message"]}})
 }
 
 /// What a token says, its times counted from its own beginning.

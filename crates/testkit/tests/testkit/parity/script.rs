@@ -47,6 +47,8 @@ pub(crate) enum How {
     Among,
     /// Only its code is compared, once it is this one: a real server takes steps on the way.
     Code(u16),
+    /// Only its code is compared: of several faults, each server tells another one first.
+    Verdict,
     /// The events of a watch are compared.
     Watch,
     /// The revision is remembered.
@@ -83,6 +85,11 @@ impl Step {
 
     pub(crate) fn code_only(mut self, code: u16) -> Self {
         self.how = How::Code(code);
+        self
+    }
+
+    pub(crate) fn verdict_only(mut self) -> Self {
+        self.how = How::Verdict;
         self
     }
 

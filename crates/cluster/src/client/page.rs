@@ -1,0 +1,89 @@
+//! What an answer says: an object, or a page of a list.
+//!
+//! One object that cannot be read costs itself. A list that is none is never taken for an empty one.
+
+use kubeocean_model::object::Object;
+use serde_json::Value;
+
+use crate::error::CallError;
+
+pub(crate) fn parse<'de, T: serde::Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, CallError> {
+    serde_json::from_slice(bytes).map_err(|error| CallError::Malformed { cause: error.to_string() })
+}
+
+/// An object, unless it cannot be read: then it costs itself, and not those that came with it.
+pub(crate) fn readable(json: &str) -> Option<Object> {
+    match serde_json::from_str(json) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            tracing::warn!(%error, "an object cannot be read and is left out");
+            None
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(serde::Deserialize)]
+pub(crate) struct Page {
+    #[serde(default)]
+    pub(crate) metadata: PageMeta,
+    #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
+    pub(crate) items: Vec<Object>,
+    /// Namespaces and names of those that are there, and cannot be read.
+    #[serde(skip)]
+    pub(crate) unreadable: Vec<(String, String)>,
+}
+
+impl Page {
+    /// Reads a page. An object that cannot be read costs itself, not the others.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, CallError> {
+        #[derive(serde::Deserialize)]
+        struct Raw<'a> {
+            #[serde(default)]
+            metadata: PageMeta,
+            #[serde(default, borrow)]
+            items: Option<Vec<&'a serde_json::value::RawValue>>,
+        }
+        let page = if let Ok(page) = serde_json::from_slice::<Self>(bytes) {
+            page
+        } else {
+            let Raw { metadata, items } = parse(bytes)?;
+            let mut page = Self { metadata, items: Vec::new(), unreadable: Vec::new() };
+            for item in items.unwrap_or_default() {
+                match readable(item.get()) {
+                    Some(object) => page.items.push(object),
+                    None => page.unreadable.extend(name_of(item.get())),
+                }
+            }
+            page
+        };
+        // Whatever it is, it is not a list: to take it for an empty one would be to take all for gone.
+        if page.metadata.resource_version.is_empty() {
+            return Err(CallError::Malformed { cause: "a list without a version".to_owned() });
+        }
+        Ok(page)
+    }
+}
+
+/// Namespace and name of an object of which not even the metadata may be right.
+pub(crate) fn name_of(json: &str) -> Option<(String, String)> {
+    let object: Value = serde_json::from_str(json).ok()?;
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    Some((text("namespace").unwrap_or_default(), text("name")?))
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageMeta {
+    #[serde(default)]
+    pub(crate) resource_version: String,
+    #[serde(default, rename = "continue")]
+    pub(crate) more: String,
+    #[serde(default, rename = "remainingItemCount")]
+    pub(crate) remaining: usize,
+}
+
+/// An empty list of some kinds is `null`.
+fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Object>, D::Error> {
+    serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)
+}
