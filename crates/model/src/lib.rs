@@ -29,6 +29,7 @@ pub mod resources;
 pub mod rights;
 pub mod selector;
 pub mod stamp;
+pub mod storage;
 pub mod sweep;
 pub mod vnode;
 pub mod window;

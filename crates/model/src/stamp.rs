@@ -63,13 +63,14 @@ impl<'a> Stamp<'a> {
     }
 }
 
-/// The annotations of what serves a V object: which one.
-pub fn of_original(original: &Meta) -> [(&'static str, &str); 3] {
-    [
-        (annotations::VIRTUAL_NAME, &original.name),
-        (annotations::VIRTUAL_NAMESPACE, &original.namespace),
-        (annotations::VIRTUAL_UID, &original.uid),
-    ]
+/// The annotations of what serves a V object: which one. A volume has no namespace.
+pub fn of_original(original: &Meta) -> Vec<(&'static str, &str)> {
+    let all = [
+        (annotations::VIRTUAL_NAME, &*original.name),
+        (annotations::VIRTUAL_NAMESPACE, &*original.namespace),
+        (annotations::VIRTUAL_UID, &*original.uid),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// What we write of an object's labels and annotations; `None` takes back what we wrote before.
@@ -85,7 +86,7 @@ impl<'a> Marks<'a> {
         let some = |(key, value)| (key, Some(value));
         Self {
             labels: stamp.labels().map(some).to_vec(),
-            annotations: of_original(original).map(some).to_vec(),
+            annotations: of_original(original).into_iter().map(some).collect(),
         }
     }
 
