@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod nameless;
 pub mod naming;
 pub mod object;
+pub mod orphan;
 pub mod policies;
 #[cfg(test)]
 mod pretend;
@@ -28,6 +29,7 @@ pub mod requests;
 pub mod resources;
 pub mod rights;
 pub mod selector;
+pub mod services;
 pub mod stamp;
 pub mod storage;
 pub mod sweep;
