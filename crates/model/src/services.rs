@@ -82,6 +82,7 @@ pub struct Decision {
 /// A port, of a Service or of its endpoints. Other fields are V's own, or filled in.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_field_names, reason = "as the API spells them")]
 struct Port {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,

@@ -80,6 +80,7 @@ pub struct NodeNames {
 }
 
 /// Everything about one claim that a mapped pod uses, or has used.
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts")]
 pub struct Situation<'a> {
     /// For whom we write.
     pub stamp: Stamp<'a>,

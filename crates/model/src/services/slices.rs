@@ -83,7 +83,9 @@ impl Content {
         let mut content = Self::read(original)?;
         for endpoint in &mut content.endpoints {
             let Endpoint { node_name, target_ref, zone, hints, .. } = endpoint;
-            [node_name, target_ref, zone, hints].into_iter().for_each(|theirs| *theirs = None);
+            for theirs in [node_name, target_ref, zone, hints] {
+                *theirs = None;
+            }
         }
         Some(content)
     }

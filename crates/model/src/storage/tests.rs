@@ -267,7 +267,6 @@ fn what_others_changed_on_our_volume_is_mended() {
     volume["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
     volume["spec"]["storageClassName"] = "theirs".into();
     volume["spec"]["mountOptions"] = json!([]);
-    volume["spec"]["csi"].as_object_mut().unwrap().remove("nodeExpandSecretRef");
     assert_eq!(scene.settle(), ["patch persistentvolumes"]);
     assert_eq!(scene.at(&kinds::VOLUME)["metadata"]["labels"]["theirs"], "x");
     scene.at(&kinds::CLAIM)["metadata"]["labels"][labels::MANAGED_BY] = "x".into();
@@ -340,7 +339,7 @@ fn a_claim_that_is_not_ready_says_what_it_waits_for() {
     let lost = said(&|scene| scene.volume = None);
     assert!(lost.contains("has lost its PersistentVolume pv-1"), "{lost}");
     let going = said(&|scene| {
-        scene.claim.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z".into()
+        scene.claim.as_mut().unwrap()["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z".into();
     });
     assert!(going.contains("is being deleted"), "{going}");
     for (field, value) in [("uid", "v-other"), ("name", "other"), ("namespace", "other")] {

@@ -30,17 +30,12 @@ const COMMON: &[&str] = &[
     "volumeMode",
 ];
 
-/// References to Secrets that may be added to a volume that is there; all others never change.
-const ADDED_LATER: &[&str] = &["controllerExpandSecretRef", "nodeExpandSecretRef"];
-
 /// What P should have.
 pub(super) struct Wanted<'a> {
     /// The V volume.
     pub(super) original: &'a Object,
     /// V Secrets that its driver needs.
     pub(super) needs: Vec<Key<Virtual>>,
-    /// Which field says where its storage is.
-    source: String,
     spec: Map<String, Value>,
 }
 
@@ -88,7 +83,7 @@ impl<'a> Wanted<'a> {
         };
         let needs = rename_secrets(&mut storage, situation, &claim.meta.namespace);
         spec.insert(source.clone(), storage.into());
-        Ok(Self { original, needs, source: source.clone(), spec })
+        Ok(Self { original, needs, spec })
     }
 
     pub(super) fn capacity(&self) -> Option<Quantity> {
@@ -138,19 +133,8 @@ impl<'a> Wanted<'a> {
                 spec.insert(field.to_owned(), wanted.into());
             }
         }
-        if let Some(reference) = self.claim_reference(stamp, is.get("claimRef"), claim, copied_claim) {
+        if let Some(reference) = claim_reference(stamp, is.get("claimRef"), claim, copied_claim) {
             spec.insert("claimRef".to_owned(), reference);
-        }
-        let mut source = Map::new();
-        for field in ADDED_LATER {
-            let there = is.get(&self.source).and_then(|source| source.get(*field));
-            let wanted = self.spec.get(&self.source).and_then(|source| source.get(*field));
-            if let (None, Some(wanted)) = (there, wanted) {
-                source.insert((*field).to_owned(), wanted.clone());
-            }
-        }
-        if !source.is_empty() {
-            spec.insert(self.source.clone(), source.into());
         }
         let metadata = Marks::of(stamp, &self.original.meta).missing_on(&existing.meta);
         let mut body = Map::new();
@@ -161,33 +145,32 @@ impl<'a> Wanted<'a> {
         }
         patch(kinds::VOLUME, &existing.meta, body, "its original differs")
     }
+}
 
-    /// A volume that was bound remembers the uid of its claim. If that claim was made anew, it has to forget it, or they never find together.
-    fn claim_reference(
-        &self,
-        stamp: &Stamp<'_>,
-        is: Option<&Value>,
-        claim: &PhysicalName,
-        copied_claim: Option<&Object>,
-    ) -> Option<Value> {
-        let said = |field: &str| is.and_then(|is| is.get(field)).and_then(Value::as_str).unwrap_or_default();
-        let namespace = stamp.binding.mount_namespace.as_str();
-        let is_named = said("namespace") == namespace && said("name") == claim.as_str();
-        let uid = said("uid");
-        let is_another = !uid.is_empty() && copied_claim.is_some_and(|claim| *claim.meta.uid != *uid);
-        if is_named && !is_another {
-            return None;
-        }
-        let mut reference = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim.as_str(),
-        });
-        for field in ["uid", "resourceVersion"] {
-            if !said(field).is_empty() {
-                reference[field] = Value::Null;
-            }
-        }
-        Some(reference)
+/// A volume that was bound remembers the uid of its claim. If that claim was made anew, it has to forget it, or they never find together.
+fn claim_reference(
+    stamp: &Stamp<'_>,
+    is: Option<&Value>,
+    claim: &PhysicalName,
+    copied_claim: Option<&Object>,
+) -> Option<Value> {
+    let said = |field: &str| is.and_then(|is| is.get(field)).and_then(Value::as_str).unwrap_or_default();
+    let namespace = stamp.binding.mount_namespace.as_str();
+    let is_named = said("namespace") == namespace && said("name") == claim.as_str();
+    let uid = said("uid");
+    let is_another = !uid.is_empty() && copied_claim.is_some_and(|claim| *claim.meta.uid != *uid);
+    if is_named && !is_another {
+        return None;
     }
+    let mut reference = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim.as_str(),
+    });
+    for field in ["uid", "resourceVersion"] {
+        if !said(field).is_empty() {
+            reference[field] = Value::Null;
+        }
+    }
+    Some(reference)
 }
 
 /// A list; nothing is an empty one.

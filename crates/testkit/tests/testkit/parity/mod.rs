@@ -38,6 +38,8 @@ pub(crate) mod script;
 #[rustfmt::skip]
 mod subresources;
 #[rustfmt::skip]
+mod volumes;
+#[rustfmt::skip]
 mod watches;
 
 use std::collections::BTreeMap;
@@ -63,6 +65,7 @@ fn quiet() -> Vec<Script> {
         reads::scripts(),
         watches::scripts(),
         custom::scripts(),
+        volumes::scripts(),
     ]
     .into_iter()
     .flatten()
@@ -71,7 +74,9 @@ fn quiet() -> Vec<Script> {
 
 /// Scripts that are about what controllers do.
 fn settled() -> Vec<Script> {
-    deletion::settled()
+    let mut scripts = deletion::settled();
+    scripts.extend(volumes::settled());
+    scripts
 }
 
 #[test]
