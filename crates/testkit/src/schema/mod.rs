@@ -256,6 +256,7 @@ struct FileType {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "so many switches does a field have")]
 struct FileField {
     t: String,
     r#ref: String,
