@@ -16,6 +16,8 @@ use std::fmt::Write as _;
 use kubeocean_api::keys::names;
 use md5::{Digest, Md5};
 
+use crate::object::Meta;
+
 pub use port::{Port, free_port};
 
 /// A name, a label value or a DNS label has at most this many characters.
@@ -174,6 +176,11 @@ impl Origin<'_> {
 pub struct PhysicalName(String);
 
 impl PhysicalName {
+    /// The name of one that is there: it need not be the one that we would choose now.
+    pub fn existing(meta: &Meta) -> Self {
+        Self(meta.name.to_string())
+    }
+
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0

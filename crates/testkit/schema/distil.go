@@ -48,17 +48,18 @@ var roots = []any{
 }
 
 type field struct {
-	Type    string   `json:"t"`
-	Ref     string   `json:"ref,omitempty"`
-	Of      *field   `json:"of,omitempty"`
-	Keep    bool     `json:"keep,omitempty"` // written even when empty
-	Pointer bool     `json:"ptr,omitempty"`  // null is not zero
-	List    string   `json:"list,omitempty"`
-	Keys    []string `json:"keys,omitempty"`
-	Atomic  bool     `json:"atomic,omitempty"`
-	Patch   string   `json:"patch,omitempty"`
-	Key     string   `json:"key,omitempty"`
-	Default any      `json:"default,omitempty"`
+	Type     string   `json:"t"`
+	Ref      string   `json:"ref,omitempty"`
+	Of       *field   `json:"of,omitempty"`
+	Keep     bool     `json:"keep,omitempty"` // written even when empty
+	Pointer  bool     `json:"ptr,omitempty"`  // null is not zero
+	List     string   `json:"list,omitempty"`
+	Keys     []string `json:"keys,omitempty"`
+	Atomic   bool     `json:"atomic,omitempty"`
+	Granular bool     `json:"granular,omitempty"` // though its type is atomic
+	Patch    string   `json:"patch,omitempty"`
+	Key      string   `json:"key,omitempty"`
+	Default  any      `json:"default,omitempty"`
 }
 
 type typ struct {
@@ -169,6 +170,7 @@ func add(t reflect.Type) {
 					}
 				}
 				d.Atomic = p["x-kubernetes-map-type"] == "atomic"
+				d.Granular = p["x-kubernetes-map-type"] == "granular"
 				switch def := p["default"].(type) {
 				case string, bool, float64:
 					if !reflect.ValueOf(def).IsZero() || d.Pointer {

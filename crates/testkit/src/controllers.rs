@@ -1,10 +1,12 @@
-//! What runs next to every API server and decides what is left: the garbage collector and the end of
-//! namespaces.
+//! What runs next to every API server and decides what is left: the garbage collector, the end of
+//! namespaces, and the binding and protection of volumes.
 //!
-//! Both look at the whole state after every change, a moment later: at a few hundred objects that is
+//! All look at the whole state after every change, a moment later: at a few hundred objects that is
 //! cheaper than being clever, and it cannot forget anything.
 //!
 //! Deliberately absent: schedulers, kubelets, replica sets. Tests that need them bring them.
+
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +46,7 @@ struct Node {
 enum Action {
     Delete { node: usize, policy: &'static str },
     Patch { node: usize, patch: Value },
+    Status { node: usize, patch: Value },
     Finalize { namespace: String, object: Value },
 }
 
@@ -54,6 +57,7 @@ pub(crate) fn step(server: &ApiServer) -> bool {
     let mut actions = graph.abandoned();
     actions.extend(graph.waiting());
     actions.extend(namespaces(&nodes));
+    actions.extend(volumes::volumes(&nodes));
     let any = !actions.is_empty();
     for action in actions {
         match action {
@@ -67,6 +71,10 @@ pub(crate) fn step(server: &ApiServer) -> bool {
             Action::Patch { node, patch } => {
                 let node = &nodes[node];
                 server.call(ACTOR, "PATCH", &path(node), Some("application/merge-patch+json"), Some(patch));
+            }
+            Action::Status { node, patch } => {
+                let path = format!("{}/status", path(&nodes[node]));
+                server.call(ACTOR, "PATCH", &path, Some("application/merge-patch+json"), Some(patch));
             }
             Action::Finalize { namespace, object } => {
                 server.call(

@@ -78,6 +78,10 @@ super::constants! {
     /// On copies in P, by the syncer: uid of the V object.
     VIRTUAL_UID = "kubeocean.io/virtual-uid";
 
+    /// On P Secrets with tokens, by the syncer: when they have to be renewed. The Secret also has the annotations of its P pod that name the
+    /// V pod.
+    TOKENS_RENEW_AT = "kubeocean.io/tokens-renew-at";
+
     /// On the proxier's Service, by the proxier: the ports that a replica could not bind; the syncer
     /// takes others.
     PORT_CONFLICT = "kubeocean.io/port-conflict";

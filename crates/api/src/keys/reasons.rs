@@ -144,6 +144,12 @@ super::words! {
         NotReadable = "NotReadable",
         /// On a V pod: the node that it runs on is taken back; the message says when.
         Reclaiming = "Reclaiming",
+        /// On a V claim and the pods that use it: it cannot be brought to the worker cluster yet; the message says why.
+        VolumePending = "VolumePending",
+        /// On a V claim and the pods that use it: the worker cluster does not take its volume; the message says why.
+        VolumeRefused = "VolumeRefused",
+        /// On a V Service: it is not brought to the worker cluster; the message says why.
+        ServiceSkipped = "ServiceSkipped",
         /// On a V pod: its node is not taken back after all.
         ReclaimCancelled = "ReclaimCancelled",
         /// On a V pod: it asks for what cannot be had in a worker cluster; the message names the field and the fix.

@@ -1,8 +1,9 @@
 //! The admission plugins that every cluster runs: namespaces, service accounts, priorities, tolerations,
-//! taints of new nodes, protection of storage.
+//! taints of new nodes, protection and growth of storage.
 //!
 //! Deliberately absent: webhooks, quotas, pod security levels.
 
+use kubeocean_model::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::defaults::{each, or};
@@ -58,6 +59,33 @@ pub(crate) fn update(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
     }
     if call.kind.is("Pod") && call.place.subresource.is_empty() {
         tolerations(&mut object["spec"]);
+    }
+    if call.kind.is("PersistentVolumeClaim") && call.place.subresource.is_empty() {
+        growth(state, call, object)?;
+    }
+    Ok(())
+}
+
+/// A claim may ask for more once it has a volume, if the class that made that allows it.
+fn growth(state: &State, call: &Call<'_>, object: &Value) -> Result<()> {
+    let asked = |object: &Value| -> Option<Quantity> {
+        object["spec"]["resources"]["requests"]["storage"].as_str()?.parse().ok()
+    };
+    let name = metadata::text(object, "name");
+    let key = Key::new(call.kind.id, &call.place.namespace, name);
+    let Some(old) = state.store.get(&key).filter(|old| asked(&old.value) < asked(object)) else {
+        return Ok(());
+    };
+    // What has no volume yet cannot grow, either: that is refused before anyone asks here.
+    if old.value["status"]["phase"] != "Bound" {
+        return Ok(());
+    }
+    let kind = state.kinds.get("storage.k8s.io", "storageclasses").map_or(0, |kind| kind.id);
+    let class = object["spec"]["storageClassName"].as_str().unwrap_or_default();
+    let class = state.store.get(&Key::new(kind, "", class));
+    if class.is_none_or(|class| class.value["allowVolumeExpansion"] != true) {
+        let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+        return Err(Failure::forbidden(&call.kind, name, why));
     }
     Ok(())
 }

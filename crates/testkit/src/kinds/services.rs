@@ -155,7 +155,9 @@ pub(crate) fn causes(spec: &Value) -> Vec<Cause> {
 pub(crate) fn update_causes(old: &Value, new: &Value) -> Option<Cause> {
     let address = |object: &Value| object["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
     let moved = !address(old).is_empty() && address(old) != address(new) && needs_address(&new["spec"]);
-    moved.then(|| Cause::invalid("spec.clusterIPs[0]", &new["spec"]["clusterIPs"], "may not change once set"))
+    // The older field names the first address, and wins where the two differ.
+    let given = json!([new["spec"]["clusterIP"]]);
+    moved.then(|| Cause::invalid("spec.clusterIPs[0]", &given, "may not change once set"))
 }
 
 /// What is wrong with a service's status.

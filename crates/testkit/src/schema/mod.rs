@@ -220,15 +220,15 @@ impl Schema {
             }
             "ref" => {
                 let id = self.import(&source.r#ref);
-                if !source.atomic {
+                if !source.atomic && !source.granular {
                     return id;
                 }
-                // The same struct, atomic at this place only.
+                // The same struct, atomic or not at this place only.
                 match &self.nodes[id as usize] {
                     Node { shape: Shape::Struct { fields, always, .. }, .. } => Shape::Struct {
                         fields: fields.clone(),
                         always: always.clone(),
-                        atomic: true,
+                        atomic: source.atomic,
                         open: false,
                     },
                     _ => return id,
@@ -256,6 +256,7 @@ struct FileType {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "so many switches does a field have")]
 struct FileField {
     t: String,
     r#ref: String,
@@ -265,6 +266,7 @@ struct FileField {
     list: String,
     keys: Vec<String>,
     atomic: bool,
+    granular: bool,
     patch: String,
     key: String,
     default: Option<Value>,

@@ -10,6 +10,7 @@ mod determinism;
 mod mirror;
 mod nasty;
 mod parity;
+mod planned;
 mod poller;
 mod real;
 mod rights;

@@ -7,6 +7,7 @@ mod content;
 mod nodes;
 mod pod_specs;
 mod rights;
+mod volumes;
 mod workloads;
 
 use serde_json::Value;
@@ -85,16 +86,12 @@ pub(crate) fn update(_: &State, call: &Call<'_>, old: &Value, new: &Value) -> Ve
             causes.push(Cause::invalid("roleRef", &new["roleRef"], "cannot change roleRef"));
         }
         "PersistentVolumeClaim" if call.place.subresource.is_empty() => {
-            let bare = |object: &Value| {
-                let mut spec = object["spec"].clone();
-                spec["resources"] = Value::Null;
-                spec["volumeName"] = Value::Null;
-                spec
-            };
-            if bare(old) != bare(new) {
-                causes.push(Cause::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"));
-            }
+            volumes::claim_update(old, new, &mut causes);
         }
+        "PersistentVolume" if call.place.subresource.is_empty() => {
+            volumes::volume_update(&old["spec"], &new["spec"], &mut causes);
+        }
+        "EndpointSlice" => volumes::slice_update(old, new, &mut causes),
         "PriorityClass" if old["value"] != new["value"] => {
             causes.push(Cause::forbidden("value", "may not be changed in an update."));
         }
@@ -136,6 +133,9 @@ fn of_kind(kind: &Kind, object: &Value) -> Vec<Cause> {
         "RoleBinding" | "ClusterRoleBinding" => rights::binding(kind, object, &mut causes),
         "Node" => nodes::node(object, &mut causes),
         "CertificateSigningRequest" => causes.extend(signing::causes(object)),
+        "PersistentVolume" => volumes::volume(&object["spec"], &mut causes),
+        "PersistentVolumeClaim" => volumes::claim(&object["spec"], &mut causes),
+        "EndpointSlice" => volumes::slice(object, &mut causes),
         "Lease" => content::lease(&object["spec"], &mut causes),
         "Event" => content::event(object, &mut causes),
         "CustomResourceDefinition" => {

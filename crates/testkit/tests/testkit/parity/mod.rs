@@ -39,6 +39,8 @@ pub(crate) mod script;
 #[rustfmt::skip]
 mod subresources;
 #[rustfmt::skip]
+mod volumes;
+#[rustfmt::skip]
 mod watches;
 
 use std::collections::BTreeMap;
@@ -65,6 +67,7 @@ fn quiet() -> Vec<Script> {
         watches::scripts(),
         custom::scripts(),
         nasty::scripts(),
+        volumes::scripts(),
     ]
     .into_iter()
     .flatten()
@@ -73,7 +76,9 @@ fn quiet() -> Vec<Script> {
 
 /// Scripts that are about what controllers do.
 fn settled() -> Vec<Script> {
-    deletion::settled()
+    let mut scripts = deletion::settled();
+    scripts.extend(volumes::settled());
+    scripts
 }
 
 #[test]

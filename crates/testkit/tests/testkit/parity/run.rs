@@ -129,7 +129,7 @@ impl Player<'_> {
             How::Among => listed(code, &answer),
             How::Code(_) => json!({"code": code}),
             How::Verdict => verdict(code, &answer),
-            How::Once | How::Until(_) | How::UntilItHas(_) | How::UntilItLacks(_) => {
+            How::Once | How::Until(_) | How::UntilItHas(_) | How::UntilItSays(..) | How::UntilItLacks(_) => {
                 self.note(step, code, &answer)
             }
         }
@@ -233,6 +233,8 @@ impl How {
         match self {
             Self::Until(wanted) | Self::Code(wanted) => code == wanted,
             Self::UntilItHas(pointer) => there(pointer),
+            Self::UntilItSays(pointer, text) => serde_json::from_str::<Value>(answer)
+                .is_ok_and(|answer| answer.pointer(pointer).is_some_and(|found| found == text)),
             Self::UntilItLacks(pointer) => !there(pointer),
             _ => true,
         }

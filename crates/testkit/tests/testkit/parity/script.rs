@@ -41,6 +41,8 @@ pub(crate) enum How {
     Until(u16),
     /// It is asked again until there is something at this pointer.
     UntilItHas(&'static str),
+    /// It is asked again until this text is at this pointer.
+    UntilItSays(&'static str, &'static str),
     /// It is asked again until there is nothing at this pointer.
     UntilItLacks(&'static str),
     /// Of what a real server lists, only what both have by name is compared.
@@ -70,6 +72,11 @@ impl Step {
 
     pub(crate) fn until_it_has(mut self, pointer: &'static str) -> Self {
         self.how = How::UntilItHas(pointer);
+        self
+    }
+
+    pub(crate) fn until_it_says(mut self, pointer: &'static str, text: &'static str) -> Self {
+        self.how = How::UntilItSays(pointer, text);
         self
     }
 
