@@ -158,6 +158,7 @@ impl Syncer {
             timekeeping: timekeeping.clone(),
             turn: Arc::new(Mutex::new(Instant::now())),
             last: Arc::default(),
+            known: Arc::default(),
             queue: leases,
             applier: applier.clone(),
             world: world.clone(),
@@ -249,11 +250,13 @@ impl Syncer {
         }
     }
 
-    /// The lease clock goes by the wall. Whenever that is moved, or the machine has slept, all that waits for a time is looked at.
+    /// The lease clock goes by the wall. Whenever that is moved, or the machine has slept, all that waits for a time is looked at. V did not
+    /// sleep: the Leases of all virtual nodes may be old by now.
     async fn catch_up(&self) -> Infallible {
         loop {
             let by = self.reconciler.clock.jumped().await;
             tracing::warn!(binding = %self.subject.binding, %by, "the clock has jumped; everything is looked at again");
+            self.renewals.renew_all();
             self.world.look_at_everything(&self.reconciler.queue);
         }
     }

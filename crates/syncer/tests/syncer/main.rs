@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod offers;
+mod renewing;
 mod residents;
 mod rules;
 mod scene;

@@ -85,7 +85,8 @@ impl Scene {
                     _ => false,
                 };
                 if matters {
-                    history.lock().note(&virt, &phys);
+                    let is_node = on_p && commit.plural == "nodes";
+                    history.lock().note(&virt, &phys, is_node.then_some(&commit.name));
                 }
                 Ok(())
             });
@@ -115,8 +116,8 @@ impl Scene {
 }
 
 impl History {
-    /// Notes what is true now.
-    fn note(&mut self, virt: &Site, phys: &Site) {
+    /// Notes what is true now; where only one node has changed, of that.
+    fn note(&mut self, virt: &Site, phys: &Site, only: Option<&String>) {
         if let Some(binding) = virt.server.get("clusterbindings", "", BINDING) {
             self.binding = BindingObject::read(&object(&binding)).parsed.ok();
         }
@@ -127,9 +128,15 @@ impl History {
         if are_new {
             self.policies.note(policies);
         }
-        self.note_usage(phys);
+        let nodes = match only.filter(|_| !are_new) {
+            Some(name) => phys.server.get("nodes", "", name).into_iter().collect(),
+            None => {
+                self.note_usage(phys);
+                phys.server.list("nodes", None)
+            }
+        };
         let mut there = BTreeSet::new();
-        for node in phys.server.list("nodes", None) {
+        for node in nodes {
             let Ok(node) = PhysicalNode::read(&object(&node)) else { continue };
             let node = node.node;
             let known = self.of.entry(node.name.clone()).or_default();
@@ -147,7 +154,8 @@ impl History {
             }
             known.last = Some(node);
         }
-        for (_, gone) in self.of.iter_mut().filter(|(node, _)| !there.contains(*node)) {
+        let concerns = |node: &String| only.is_none_or(|only| only == node || are_new);
+        for (_, gone) in self.of.iter_mut().filter(|(node, _)| concerns(node) && !there.contains(*node)) {
             gone.last = None;
         }
     }

@@ -44,7 +44,7 @@ pub(crate) async fn wait(scene: &Scene, what: &str, within: u64, condition: impl
     }
 }
 
-fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
+pub(crate) fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
     calm_in(Setting { lender_has_policies, ..Setting::default() }, |_| (), course);
 }
 
@@ -122,14 +122,14 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
 }
 
 /// Asserts that Prometheus is shown this line.
-fn shows(scene: &Scene, line: &str) {
+pub(crate) fn shows(scene: &Scene, line: &str) {
     let line = format!("kubeocean_syncer_{line}");
     let all = scene.metrics.encode();
     assert!(all.lines().any(|shown| shown == line), "{line} is not in\n{all}");
 }
 
 /// The value of a series, by its name and a part of its labels.
-fn counted(scene: &Scene, name: &str, label: &str) -> u64 {
+pub(crate) fn counted(scene: &Scene, name: &str, label: &str) -> u64 {
     let name = format!("kubeocean_syncer_{name}{{");
     let all = scene.metrics.encode();
     let line = all.lines().find(|line| line.starts_with(&name) && line.contains(label));
@@ -723,65 +723,5 @@ fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
             assert_eq!(offers("vnode-c1-n1").as_deref(), Some("2500m"));
             assert_eq!(offers("vnode-c1-n4").as_deref(), Some("7500m"));
         },
-    );
-}
-
-#[test]
-fn a_machine_that_slept_or_whose_clock_is_set_catches_up_at_once() {
-    calm(
-        async |scene| {
-            let window = json!({"start": "09:00", "end": "16:59"});
-            scene.policy(&scene.phys, "days", json!({"timeWindows": [window]}));
-            wait(scene, "three nodes", 20, || match scene.vnodes().len() {
-                3 => Ok(()),
-                others => Err(format!("{others} nodes")),
-            })
-            .await;
-            let is_open = || {
-                let nodes = scene.server().list("nodes", None);
-                nodes.iter().all(|node| !has_taint(node, taints::OUT_OF_TIME_WINDOWS_KEY))
-            };
-            let set = |time: &str| {
-                let now = scene.clock.now();
-                let wanted: Timestamp = format!("{}T{time}:30Z", now.strftime("%F")).parse().unwrap();
-                scene.clock.jump(wanted.duration_since(now));
-            };
-            for (time, open) in
-                [("12:00", true), ("16:58", true), ("17:00", false), ("10:00", true), ("03:00", false)]
-            {
-                set(time);
-                tokio::time::sleep(Duration::from_secs(2)).await;
-                assert_eq!(is_open(), open, "at {time}");
-                let policy = scene.lenders_policy("days");
-                assert_eq!(policy["status"]["activeTimeWindow"], open, "at {time}");
-            }
-        },
-        true,
-    );
-}
-
-#[test]
-fn leases_are_renewed_one_after_the_other_at_a_start_and_when_a_worker_is_back() {
-    calm(
-        async |scene| {
-            for number in 0..200 {
-                scene.add_node(&format!("many-{number}"));
-            }
-            scene.policy(&scene.virt, "all", json!({}));
-            wait(scene, "leased", 60, || scene.at_rest()).await;
-            scene.phys.chaos.partition(Partition::Resets);
-            tokio::time::sleep(Duration::from_secs(120)).await;
-            scene.phys.chaos.heal();
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
-            for commit in scene.server().history(0) {
-                if commit.plural == "leases" && commit.actor == SYNCER {
-                    *seconds.entry(commit.at.as_second()).or_default() += 1;
-                }
-            }
-            let most = seconds.values().max().copied().unwrap_or_default();
-            assert!(seconds.len() > 60 && most <= 101, "{most} in one second: {seconds:?}");
-        },
-        false,
     );
 }
