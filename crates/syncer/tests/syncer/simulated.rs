@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_api::keys::{annotations, labels, taints};
 use kubeocean_model::leasing::SYNCER;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::rules::LATELY;
-use crate::scene::{BINDING, MOUNT, REST_WITHIN, Scene, Setting, has_taint, minute, text};
+use crate::scene::{BINDING, MERGE, MOUNT, REST_WITHIN, Scene, Setting, collection, has_taint, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -106,6 +105,14 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             // Counts are told now and then.
             tokio::time::sleep(Duration::from_secs(60)).await;
             assert_eq!(pods(), 1);
+            shows(scene, r#"physical_pod_total{clusterbinding="w1"} 1.0"#);
+            // One that has ended is history.
+            let ended = json!({"status": {"phase": "Succeeded"}});
+            let place = format!("{}/twin/status", collection("pods", MOUNT));
+            scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(ended));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(pods(), 0);
+            shows(scene, r#"physical_pod_total{clusterbinding="w1"} 0.0"#);
             scene.remove(&scene.phys, "pods", MOUNT, "twin");
             tokio::time::sleep(Duration::from_secs(60)).await;
             assert_eq!(pods(), 0);
@@ -269,8 +276,10 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
             let written = all.iter().filter(|one| &*one.plural != "leases" && one.actor == SYNCER);
             assert_eq!(written.count(), 0);
             wait(scene, "alive", 1, || scene.at_rest()).await;
+            shows(scene, r#"worker_reachable{clusterbinding="w1"} 0.0"#);
             scene.lead_astray(false);
             scene.comes_to_rest().await;
+            shows(scene, r#"worker_reachable{clusterbinding="w1"} 1.0"#);
         },
         false,
     );
