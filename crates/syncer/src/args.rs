@@ -30,7 +30,7 @@ pub struct NodeArgs {
 fn renew_interval(text: &str) -> Result<Duration, String> {
     let every = duration(text)?;
     if every < Duration::from_secs(1) || every >= Duration::from_secs(u64::from(LASTS)) {
-        return Err(format!("Leases count for {LASTS} s: renew them every 1s at most and {}s at least", LASTS - 1));
+        return Err(format!("a Lease counts for {LASTS}s: choose an interval from 1s to {}s", LASTS - 1));
     }
     Ok(every)
 }
@@ -89,10 +89,18 @@ mod tests {
 
     #[test]
     fn an_interval_in_which_every_node_would_be_lost_is_refused_with_the_bounds() {
-        for (text, is_fine) in [("1s", true), ("10s", true), ("39s", true), ("0s", false), ("500ms", false), ("40s", false), ("1h", false)] {
+        for (text, is_fine) in [
+            ("1s", true),
+            ("10s", true),
+            ("39s", true),
+            ("0s", false),
+            ("500ms", false),
+            ("40s", false),
+            ("1h", false),
+        ] {
             let read = renew_interval(text);
             assert_eq!(read.is_ok(), is_fine, "{text}");
-            assert!(read.is_ok() || read.is_err_and(|why| why.contains("every 1s at most and 39s at least")));
+            assert!(read.is_ok() || read.is_err_and(|why| why.contains("from 1s to 39s")));
         }
     }
 }

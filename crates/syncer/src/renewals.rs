@@ -112,7 +112,9 @@ impl Renewals {
         // One request each: who knows whether there is one does not ask.
         let first = if is_new { self.create(&key, &seen.0) } else { self.patch(&key) };
         let outcome = match self.applier.apply_vital(&first).await {
-            Outcome::ExistsOurs(_) | Outcome::ExistsForeign => self.applier.apply_vital(&self.patch(&key)).await,
+            Outcome::ExistsOurs(_) | Outcome::ExistsForeign => {
+                self.applier.apply_vital(&self.patch(&key)).await
+            }
             Outcome::Gone if is_new => Outcome::Gone,
             Outcome::Gone if self.goes(vnode) => return again,
             Outcome::Gone => self.applier.apply_vital(&self.create(&key, &seen.0)).await,

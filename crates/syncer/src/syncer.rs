@@ -17,7 +17,7 @@ use kubeocean_cluster::store::Entry;
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::Telling;
 use kubeocean_model::binding::Binding;
-use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::leasing::{SYNCER, has_begun};
 use kubeocean_model::vnode::Settings;
 use kubeocean_model::window::Zone;
@@ -100,6 +100,8 @@ pub struct Syncer {
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
     /// What may not be read in the worker cluster, as far as people were told.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
+    /// Policies of which nobody lets us take our entry away.
+    pub(crate) refusing: Arc<Mutex<BTreeSet<(Side, String)>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
     renewals: Renewals,
@@ -191,6 +193,7 @@ impl Syncer {
             ports,
             taken: Arc::default(),
             unreadable: Arc::default(),
+            refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
             renewals,
@@ -239,7 +242,9 @@ impl Syncer {
         if stop.run_until_cancelled(self.world.virtually_synced()).await.is_none() {
             return;
         }
-        self.ports.know(self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
+        if stop.run_until_cancelled(self.learn_ports()).await.is_none() {
+            return;
+        }
         self.world.look_at_everything(&self.reconciler.queue);
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
