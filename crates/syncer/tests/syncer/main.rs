@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod lives;
 mod offers;
 mod renewing;
 mod residents;

@@ -21,10 +21,10 @@ use kubeocean_model::vnode::{PhysicalNode, VirtualNode};
 use kubeocean_model::window::Zone;
 use kubeocean_testkit::simulation::Site;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::scene::{BINDING, Scene, label, object, text};
+use crate::scene::{BINDING, MOUNT, Scene, label, object, text};
 
 const WITHIN_BOUNDS: &str = "no node offers more than its policies allow and others leave";
 
@@ -118,20 +118,25 @@ impl Scene {
 impl History {
     /// Notes what is true now; where only one node has changed, of that.
     fn note(&mut self, virt: &Site, phys: &Site, only: Option<&String>) {
+        let mut is_another = false;
         if let Some(binding) = virt.server.get("clusterbindings", "", BINDING) {
+            let asks = |binding: &Binding| (binding.uid.clone(), binding.selector.clone());
+            let before = self.binding.as_ref().map(asks);
             self.binding = BindingObject::read(&object(&binding)).parsed.ok();
+            is_another = before != self.binding.as_ref().map(asks);
         }
         let Some(binding) = self.binding.clone() else { return };
         let now = virt.server.now();
         let policies = policies(virt, phys);
-        let are_new = self.policies.0.last().is_none_or(|(_, last)| *last != policies);
+        let mut are_new = self.policies.0.last().is_none_or(|(_, last)| *last != policies);
         if are_new {
             self.policies.note(policies);
         }
+        are_new |= is_another;
         let nodes = match only.filter(|_| !are_new) {
             Some(name) => phys.server.get("nodes", "", name).into_iter().collect(),
             None => {
-                self.note_usage(phys);
+                self.note_usage(phys, &binding);
                 phys.server.list("nodes", None)
             }
         };
@@ -161,10 +166,10 @@ impl History {
     }
 
     /// Notes who uses what: pods may be on nodes that are not there, or not yet.
-    fn note_usage(&mut self, phys: &Site) {
+    fn note_usage(&mut self, phys: &Site, binding: &Binding) {
         let mut used: BTreeMap<String, Resources> = BTreeMap::new();
         let pods = phys.server.list("pods", None);
-        for pod in pods.iter().filter(|pod| label(pod, labels::BINDING_UID).is_empty()) {
+        for pod in pods.iter().filter(|pod| !is_ours(pod, &binding.uid)) {
             let status = pod["status"].to_string();
             let requests = requests::of_pod(&pod["spec"].to_string(), Some(&status)).unwrap();
             used.entry(text(pod, "/spec/nodeName").to_owned()).or_default().add(&requests);
@@ -189,6 +194,11 @@ impl History {
         let borrower = known.allowed.within(self.lag).map(|(_, borrower)| borrower.get(resource)).max();
         (left, lender.unwrap_or_default(), borrower.unwrap_or_default())
     }
+}
+
+/// Whether a pod of the worker cluster is one of the binding with this uid. All others use what they use, also those of other borrowers.
+pub(crate) fn is_ours(pod: &Value, uid: &str) -> bool {
+    text(pod, "/metadata/namespace") == MOUNT && label(pod, labels::BINDING_UID) == uid
 }
 
 /// The lender's policies as if the borrower had none, and the other way round.

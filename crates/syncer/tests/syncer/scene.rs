@@ -337,6 +337,35 @@ impl Scene {
         self.make(&self.phys, "pods", "theirs", pod);
     }
 
+    /// A pod that another borrower runs where this one would run its own.
+    pub(crate) fn pod_of_another_binding(&self, name: &str, node: &str, cpu: &str) {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+        let pod = json!({
+            "metadata": {"name": name, "labels": {labels::BINDING_UID: "another"}},
+            "spec": {"nodeName": node, "containers": [container], "automountServiceAccountToken": false},
+        });
+        self.make(&self.phys, "pods", MOUNT, pod);
+    }
+
+    /// Another computing cluster that has bound the same worker cluster under the same name.
+    pub(crate) fn another_borrower(&self, cluster_id: &str) -> Self {
+        let virt = self.world.site_with("another V", Profile::calm(), &Options::default());
+        let scene = Self {
+            traffic: Traffic::of(SYNCER, &self.world.oracle),
+            virt,
+            connected: Arc::default(),
+            renewals: Arc::default(),
+            metrics: Metrics::new("syncer"),
+            cluster_id: cluster_id.to_owned(),
+            ..self.clone()
+        };
+        for namespace in [NAMESPACE, FAKE_NAMESPACE] {
+            scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
+        }
+        scene.bind();
+        scene
+    }
+
     /// A pod of V, on this virtual node.
     pub(crate) fn pod(&self, name: &str, vnode: &str, extra: Value) {
         let mut spec = json!({

@@ -49,10 +49,20 @@ pub(crate) fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) 
 
 /// A calm world that is prepared before the syncer is born.
 pub(crate) fn calm_in(setting: Setting, prepare: impl FnOnce(&Scene), course: impl AsyncFnOnce(&Scene)) {
+    calm_lives(setting, prepare, async |scene, _| course(scene).await);
+}
+
+/// The same, in which the syncer dies whenever it is told to, and is born again at once.
+pub(crate) fn calm_lives(
+    setting: Setting,
+    prepare: impl FnOnce(&Scene),
+    course: impl AsyncFnOnce(&Scene, &Notify),
+) {
     let ((), violations) = run(1, |world| async move {
         let scene = Scene::set(&world, |_| Profile::calm(), setting);
         prepare(&scene);
-        beside(&scene, &Notify::new(), course(&scene)).await;
+        let restarts = Notify::new();
+        beside(&scene, &restarts, course(&scene, &restarts)).await;
     });
     assert!(violations.is_empty(), "{}", violations[0]);
 }
@@ -317,13 +327,7 @@ fn deed(scene: &Scene, draw: u64) {
             &node,
             json!({"spec": {"unschedulable": draw >> 30 & 1 == 1}}),
         ),
-        10 => scene.patch(
-            &scene.phys,
-            "nodes",
-            "",
-            &node,
-            json!({"metadata": {"labels": {"zone": format!("z{}", draw >> 60)}}}),
-        ),
+        10 => move_node(scene, &node, draw),
         11 => {
             let ready = if draw >> 30 & 1 == 1 { "True" } else { "False" };
             let condition = json!({"type": "Ready", "status": ready, "reason": format!("Kubelet{ready}"), "message": "m",
@@ -334,14 +338,19 @@ fn deed(scene: &Scene, draw: u64) {
         }
         12..=15 => {
             let port = (draw >> 30).is_multiple_of(4).then_some(8000 + (draw >> 34 & 3) as u16);
-            scene.their_pod(
-                &format!("t{}", draw >> 20 & 15),
-                &node,
-                &format!("{}m", draw >> 24 & 1023),
-                port,
-            );
+            let (name, cpu) = (format!("t{}", draw >> 20 & 15), format!("{}m", draw >> 24 & 1023));
+            // Another borrower is one of those who use it.
+            if draw >> 40 & 3 == 0 {
+                scene.pod_of_another_binding(&name, &node, &cpu);
+            } else {
+                scene.their_pod(&name, &node, &cpu, port);
+            }
         }
-        16 | 17 => scene.remove(&scene.phys, "pods", "theirs", &format!("t{}", draw >> 20 & 15)),
+        16 | 17 => {
+            for namespace in ["theirs", MOUNT] {
+                scene.remove(&scene.phys, "pods", namespace, &format!("t{}", draw >> 20 & 15));
+            }
+        }
         18..=20 => {
             let tolerations = if draw >> 30 & 1 == 1 { json!([{"operator": "Exists"}]) } else { json!([]) };
             let prefix = if draw >> 31 & 1 == 1 { "guarded" } else { "v" };
@@ -376,6 +385,32 @@ fn deed(scene: &Scene, draw: u64) {
         29 => scene.budget((draw >> 30 & 1) as u32 * 5),
         30 => hide(scene, &vnode),
         _ => scene.bind(),
+    }
+}
+
+/// A node comes out of what the binding selects, or into it: by its own labels, by the binding's word, or since it is no machine.
+fn move_node(scene: &Scene, node: &str, draw: u64) {
+    let comes = draw >> 30 & 1 == 1;
+    let label =
+        |label: Value| scene.patch(&scene.phys, "nodes", "", node, json!({"metadata": {"labels": label}}));
+    match draw >> 33 & 7 {
+        0 => {
+            let kind = if comes { Value::Null } else { labels::TYPE_VIRTUAL_KUBELET.into() };
+            label(json!({labels::TYPE: kind}));
+        }
+        1 => {
+            let zones = json!([{"key": "zone", "operator": "In", "values": ["a", "z1", "z2", "z3"]}]);
+            let selector = json!({"nodeSelectorTerms": [{"matchExpressions": zones}]});
+            let selector = if comes { Value::Null } else { selector };
+            scene.patch(
+                &scene.virt,
+                "clusterbindings",
+                "",
+                BINDING,
+                json!({"spec": {"nodeSelector": selector}}),
+            );
+        }
+        _ => label(json!({"zone": format!("z{}", draw >> 62)})),
     }
 }
 
@@ -461,7 +496,9 @@ fn a_seed_is_the_same_run_each_time() {
 async fn punctual(world: World) {
     let mut random = world.random("how slow");
     let latest = Duration::from_millis([0, 20, 500][random.random_range(0..3)]);
-    let slow = Duration::from_millis(random.random_range(0..5));
+    // Where nothing is late nothing takes time either: then a second is a second.
+    let slow =
+        if latest.is_zero() { Duration::ZERO } else { Duration::from_millis(random.random_range(0..5)) };
     let late = if latest.is_zero() { 0.0 } else { 0.3 };
     let profile = Profile { late, latest, slow, ..Profile::calm() };
     // A node that changed waits a second for more, and each request may take its time.
@@ -479,6 +516,13 @@ async fn punctual(world: World) {
             deed(&deeds, draw);
         }
     });
+    // Our own end is no cause for anything to be late, nor for a node to be lost.
+    let restarts = Arc::new(Notify::new());
+    if random.random_bool(0.5) {
+        let restarts = Arc::clone(&restarts);
+        trouble = trouble.deed("the syncer dies", move |_| restarts.notify_one());
+    }
+    scene.no_node_is_ever_lost();
     let time = Duration::from_secs(world.random("how long").random_range(300..1500));
     let course = async {
         tokio::select! {
@@ -488,7 +532,7 @@ async fn punctual(world: World) {
         }
         scene.comes_to_rest().await;
     };
-    beside(&scene, &Notify::new(), course).await;
+    beside(&scene, &restarts, course).await;
 }
 
 #[test]
