@@ -142,9 +142,12 @@ impl Syncer {
         let leases = Queue::new(queue_name("leases", &subject), retry, &metrics);
         let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
         let policies = Policies::new(&world, zone);
-        let (told, of, renewed) = (queue.clone(), world.clone(), leases.clone());
+        let standings = Standings::default();
+        let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
+            // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
+            stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();
             // Who is back should not wait for its turn.
             for (key, _) in of.vnodes.all().into_iter().filter(|_| is_back) {
@@ -187,7 +190,7 @@ impl Syncer {
             subject,
             virt,
             policies,
-            standings: Standings::default(),
+            standings,
             reconciler,
             proxiers,
             ports,
