@@ -133,12 +133,11 @@ impl History {
             self.policies.note(policies);
         }
         are_new |= is_another;
-        let nodes = match only.filter(|_| !are_new) {
-            Some(name) => phys.server.get("nodes", "", name).into_iter().collect(),
-            None => {
-                self.note_usage(phys, &binding);
-                phys.server.list("nodes", None)
-            }
+        let nodes = if let Some(name) = only.filter(|_| !are_new) {
+            phys.server.get("nodes", "", name).into_iter().collect()
+        } else {
+            self.note_usage(phys, &binding);
+            phys.server.list("nodes", None)
         };
         let mut there = BTreeSet::new();
         for node in nodes {

@@ -340,7 +340,7 @@ fn deed(scene: &Scene, draw: u64) {
             let port = (draw >> 30).is_multiple_of(4).then_some(8000 + (draw >> 34 & 3) as u16);
             let (name, cpu) = (format!("t{}", draw >> 20 & 15), format!("{}m", draw >> 24 & 1023));
             // Another borrower is one of those who use it.
-            if draw >> 40 & 3 == 0 {
+            if (draw >> 40).is_multiple_of(4) {
                 scene.pod_of_another_binding(&name, &node, &cpu);
             } else {
                 scene.their_pod(&name, &node, &cpu, port);
