@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Print the kubeconfig by which a borrower reaches a worker cluster
     WorkerKubeconfig(worker_kubeconfig::Args),
     /// Bring worker clusters in: runs in the computing cluster, one at a time leads
-    Manager(Box<kubeocean_manager::args::ManagerArgs>),
+    Manager(Box<inline::Managing>),
     /// Make the leased nodes of one worker cluster virtual nodes: runs in the computing cluster, one per worker cluster
     Syncer(Box<kubeocean_syncer::args::SyncerArgs>),
     /// Bring a worker cluster into the computing cluster
@@ -63,8 +63,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::WorkerManifest(args) => worker_manifest::run(args),
         Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
         Command::Manager(args) => {
-            let workloads = inline::workloads(&args.namespace)?;
-            Ok(workers()?.block_on(kubeocean_manager::run::run(*args, workloads))?)
+            let workloads = inline::workloads(&args)?;
+            Ok(workers()?.block_on(kubeocean_manager::run::run(args.manager, workloads))?)
         }
         Command::Syncer(args) => Ok(workers()?.block_on(kubeocean_syncer::run::run(*args))?),
         Command::Bind(args) => runtime()?.block_on(bind::run(&args)),

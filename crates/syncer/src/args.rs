@@ -8,6 +8,33 @@ use kubeocean_cluster::admin::AdminArgs;
 use kubeocean_cluster::election::{ElectionArgs, duration, namespace};
 use kubeocean_cluster::telemetry::LogArgs;
 
+use crate::renewals::LASTS;
+
+/// What virtual nodes are like, for whoever runs a syncer.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NodeArgs {
+    /// How often the Leases of virtual nodes are renewed, 1s to 39s; the computing cluster takes a node for lost after 50 s
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = renew_interval)]
+    pub lease_renew_interval: Duration,
+
+    /// How long before the forced end of a window nothing new is let in; at most half of the window
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub closing_notice: Duration,
+
+    /// Annotations of the worker's nodes that virtual nodes get, separated by commas; none by default
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    pub node_annotations: Vec<String>,
+}
+
+/// A Lease counts for forty seconds. Who renews it later than that has no node that lives, and who renews it all the time does nothing else.
+fn renew_interval(text: &str) -> Result<Duration, String> {
+    let every = duration(text)?;
+    if every < Duration::from_secs(1) || every >= Duration::from_secs(u64::from(LASTS)) {
+        return Err(format!("a Lease counts for {LASTS}s: choose an interval from 1s to {}s", LASTS - 1));
+    }
+    Ok(every)
+}
+
 /// How a syncer is run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SyncerArgs {
@@ -23,17 +50,9 @@ pub struct SyncerArgs {
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = INSTALL_NAMESPACE, value_parser = namespace)]
     pub namespace: String,
 
-    /// How often the Leases of virtual nodes are renewed; the computing cluster takes a node for lost after 50 s
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub lease_renew_interval: Duration,
-
-    /// How long before the forced end of a window nothing new is let in; at most half of the window
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
-    pub closing_notice: Duration,
-
-    /// Annotations of the worker's nodes that virtual nodes get, separated by commas; none by default
-    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
-    pub node_annotations: Vec<String>,
+    /// Virtual nodes.
+    #[command(flatten)]
+    pub nodes: NodeArgs,
 
     /// Elections.
     #[command(flatten)]
@@ -62,4 +81,26 @@ pub struct SyncerArgs {
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_in_which_every_node_would_be_lost_is_refused_with_the_bounds() {
+        for (text, is_fine) in [
+            ("1s", true),
+            ("10s", true),
+            ("39s", true),
+            ("0s", false),
+            ("500ms", false),
+            ("40s", false),
+            ("1h", false),
+        ] {
+            let read = renew_interval(text);
+            assert_eq!(read.is_ok(), is_fine, "{text}");
+            assert!(read.is_ok() || read.is_err_and(|why| why.contains("from 1s to 39s")));
+        }
+    }
 }

@@ -104,6 +104,9 @@ impl Syncer {
         if unseen {
             return Err(Verdict::Failed("not-seen-yet"));
         }
+        if self.is_spoken_of() {
+            return Ok(true);
+        }
         for lease in &self.listed(&kinds::LEASE, Some(NODE_LEASE_NAMESPACE), &by_uid).await? {
             let key = Key::<Virtual>::new(NODE_LEASE_NAMESPACE, &*lease.meta.name);
             let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
@@ -115,6 +118,17 @@ impl Syncer {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a policy still has our entry, and a cluster that lets us take it away: nobody else would.
+    fn is_spoken_of(&self) -> bool {
+        let is_known = matches!(self.pulse.worker(), Worker::Known);
+        let refusing = self.refusing.lock();
+        self.policies.read().seen.iter().any(|(place, policy)| {
+            let reachable = place.0 == Side::Virtual || is_known;
+            let ours = policy.status.bindings.iter().any(|one| *one.binding_uid == *self.subject.uid);
+            reachable && ours && !policy.meta.is_deleting() && !refusing.contains(place)
+        })
     }
 
     /// Virtual nodes without the label by which they are found get it back: nobody else would look after them.
@@ -164,8 +178,15 @@ impl Syncer {
             let outcome = self.reconciler.write(&duty, &action).await;
             if !outcome.fulfils(&action) {
                 self.complain(&action, &outcome);
+                if binding.is_deleting && outcome.is_refused() {
+                    // Who lets nobody write there does not keep the binding for that.
+                    self.refusing.lock().insert((side, name.to_owned()));
+                    self.reconciler.queue.add(Duty::Binding);
+                }
                 return outcome.verdict();
             }
+        } else if binding.is_deleting {
+            self.reconciler.queue.add(Duty::Binding);
         }
         look_again(again_at, now)
     }

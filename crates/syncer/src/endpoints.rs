@@ -38,6 +38,11 @@ pub(crate) enum Proxiers {
 }
 
 impl Proxiers {
+    /// Whether virtual nodes of other bindings are answered for at the same address.
+    pub(crate) fn are_shared(&self) -> bool {
+        matches!(self, Self::Here(_))
+    }
+
     /// The address for a virtual node; `None` where nobody is ready.
     pub(crate) fn address_of(&self, vnode: &str) -> Option<Arc<str>> {
         match self {

@@ -25,6 +25,9 @@ use crate::standing::Standing;
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
+/// Until it is known which ports are taken, nothing else is done.
+const ASK_FOR_PORTS: Duration = Duration::from_secs(1);
+
 /// While a node waits for pods that only the server knows of.
 const LOOK_FOR_PODS: Duration = Duration::from_secs(5);
 
@@ -241,6 +244,27 @@ impl Syncer {
         let mut vnode = vnode.clone();
         vnode.tenure = tenure;
         Cow::Owned(vnode)
+    }
+
+    /// Learns which ports are taken, before any is handed out: those of this binding's virtual nodes, and of all that are answered for at
+    /// the same address. The server is asked, since a store knows neither what others have nor what someone has hidden.
+    pub(crate) async fn learn_ports(&self) {
+        // Those of older installations have no uid.
+        self.ports.know(self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
+        let ours = format!("{}={}", labels::BINDING_UID, self.subject.uid);
+        let selector = if self.proxiers.are_shared() { labels::BINDING_UID } else { &ours };
+        loop {
+            match self.virt.list(&kinds::NODE, None, Some(selector)).await {
+                Ok(nodes) => {
+                    let nodes: Vec<VirtualNode> = nodes.iter().map(VirtualNode::read).collect();
+                    return self.ports.know(nodes.iter());
+                }
+                Err(error) => {
+                    tracing::warn!(binding = %self.subject.binding, %error, "which ports are taken is not known yet");
+                    tokio::time::sleep(ASK_FOR_PORTS).await;
+                }
+            }
+        }
     }
 
     /// What a node is called whose virtual node does not exist yet.

@@ -187,14 +187,16 @@ pub(crate) fn nodes(
     let labels = OfBinding { clusterbinding: binding.to_owned() };
     let count = part.shared("vnode_total", "Virtual nodes", Observed::<OfBinding>::default)?;
     let vnodes = world.vnodes.clone();
-    let mut shown =
-        vec![count.observe(labels.clone(), move || {
-            Some(f64::from(u32::try_from(vnodes.len()).unwrap_or(u32::MAX)))
-        })];
+    let number = |count: usize| Some(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+    let mut shown = vec![count.observe(labels.clone(), move || number(vnodes.len()))];
+    let help = "Pods of this binding in the worker cluster that have not ended";
+    let twins = part.shared("physical_pod_total", help, Observed::<OfBinding>::default)?;
+    let usage = world.usage.clone();
+    shown.push(twins.observe(labels.clone(), move || number(usage.ours())));
     let help = "Whether the worker cluster answers, and is the one that was bound: 1 or 0";
     let reachable = part.shared("worker_reachable", help, Observed::<OfBinding>::default)?;
     let pulse = pulse.clone();
-    shown.push(reachable.observe(labels, move || Some(if pulse.is_alive() { 1.0 } else { 0.0 })));
+    shown.push(reachable.observe(labels, move || Some(if pulse.is_reachable() { 1.0 } else { 0.0 })));
     for (name, help, measure) in Measure::ALL {
         let family = part.shared(&format!("vnode_{name}"), help, Observed::<OfNode>::default)?;
         let (of, known) = (binding.to_owned(), world.clone());

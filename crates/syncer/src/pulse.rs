@@ -155,6 +155,12 @@ impl Pulse {
         state.refused.is_some() || !state.is_lost()
     }
 
+    /// Whether it answers, and not another cluster in its place.
+    pub(crate) fn is_reachable(&self) -> bool {
+        let state = self.state.lock();
+        state.refused.is_none() && !state.is_lost()
+    }
+
     /// Why not, for people.
     pub fn trouble(&self) -> Option<String> {
         let state = self.state.lock();

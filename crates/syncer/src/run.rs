@@ -23,7 +23,7 @@ use kubeocean_model::vnode::{Settings, Worker};
 use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::SyncerArgs;
+use crate::args::{NodeArgs, SyncerArgs};
 use crate::connection::{Connector, minor, nowhere};
 use crate::syncer::{Background, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
@@ -88,6 +88,8 @@ pub struct Inline {
     pub address: Option<Arc<str>>,
     /// The zone of windows that name none.
     pub zone: Zone,
+    /// What virtual nodes are like.
+    pub nodes: NodeArgs,
 }
 
 /// Works for one binding inside of another process, until told to stop. `tell` hears whether it does its work.
@@ -96,7 +98,7 @@ pub async fn run_inline(
     stop: CancellationToken,
     tell: impl Fn(Result<(), String>) + Send,
 ) -> Result<(), BoxError> {
-    let Inline { virt, phys, binding, uid, namespace, leadership, ports, address, zone } = inline;
+    let Inline { virt, phys, binding, uid, namespace, leadership, ports, address, zone, nodes } = inline;
     let virtual_cluster = virtual_cluster_uid(&virt).await?;
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
@@ -105,14 +107,14 @@ pub async fn run_inline(
     let metrics = virt.metrics().clone();
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
-        settings: settings(&phys, Duration::from_secs(600), Vec::new()).await,
+        settings: settings(&nodes, version_of(&phys).await),
         virt,
         phys,
         leadership,
         clock: Clock::system(),
         metrics: metrics.clone(),
         zone,
-        renew_every: Duration::from_secs(10),
+        renew_every: nodes.lease_renew_interval,
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
@@ -157,15 +159,16 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject
     }
 }
 
-/// What virtual nodes are like. The worker's version decides whether its API server understands all that ours may say.
-async fn settings(
-    phys: &Cluster<Physical>,
-    closing_notice: Duration,
-    node_annotations: Vec<String>,
-) -> Settings {
-    let asked = tokio::time::timeout(Duration::from_secs(5), phys.version()).await;
-    let physical_minor = asked.ok().and_then(Result::ok).and_then(|version| minor(&version));
+/// What virtual nodes are like.
+fn settings(nodes: &NodeArgs, physical_minor: Option<u32>) -> Settings {
+    let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _ } = nodes.clone();
     Settings { closing_notice, node_annotations, physical_minor }
+}
+
+/// The worker's version decides whether its API server understands all that ours may say.
+async fn version_of(phys: &Cluster<Physical>) -> Option<u32> {
+    let asked = tokio::time::timeout(Duration::from_secs(5), phys.version()).await;
+    asked.ok().and_then(Result::ok).and_then(|version| minor(&version))
 }
 
 /// Runs a syncer until it is told to stop by a signal.
@@ -174,9 +177,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         cluster_binding_name,
         kubeconfig,
         namespace,
-        lease_renew_interval,
-        closing_notice,
-        node_annotations,
+        nodes,
         election,
         virtual_client_qps,
         virtual_client_burst,
@@ -227,14 +228,14 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let holder = environment.get("POD_NAME").unwrap_or(SYNCER);
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
-        settings: Settings { closing_notice, node_annotations, physical_minor: None },
+        settings: settings(&nodes, None),
         virt: virt.clone(),
         phys: phys.clone(),
         leadership: leadership.clone(),
         clock,
         metrics: metrics.clone(),
         zone,
-        renew_every: lease_renew_interval,
+        renew_every: nodes.lease_renew_interval,
         holder: holder.into(),
         ports: Ports::default(),
         proxier_here: None,

@@ -68,6 +68,11 @@ impl Standing {
 pub(crate) struct Standings(Arc<Mutex<BTreeMap<Arc<str>, Standing>>>);
 
 impl Standings {
+    /// The nodes of which something is noted.
+    pub(crate) fn nodes(&self) -> Vec<Arc<str>> {
+        self.0.lock().keys().cloned().collect()
+    }
+
     /// Notes what came of a look. If it is news, gives what was so before and is so now.
     pub(crate) fn note(&self, node: &Arc<str>, standing: Option<Standing>) -> Option<[Standing; 2]> {
         let mut all = self.0.lock();

@@ -17,7 +17,7 @@ use kubeocean_cluster::store::Entry;
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::Telling;
 use kubeocean_model::binding::Binding;
-use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::leasing::{SYNCER, has_begun};
 use kubeocean_model::vnode::Settings;
 use kubeocean_model::window::Zone;
@@ -100,6 +100,8 @@ pub struct Syncer {
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
     /// What may not be read in the worker cluster, as far as people were told.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
+    /// Policies of which nobody lets us take our entry away.
+    pub(crate) refusing: Arc<Mutex<BTreeSet<(Side, String)>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
     renewals: Renewals,
@@ -140,9 +142,12 @@ impl Syncer {
         let leases = Queue::new(queue_name("leases", &subject), retry, &metrics);
         let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
         let policies = Policies::new(&world, zone);
-        let (told, of, renewed) = (queue.clone(), world.clone(), leases.clone());
+        let standings = Standings::default();
+        let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
+            // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
+            stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();
             // Who is back should not wait for its turn.
             for (key, _) in of.vnodes.all().into_iter().filter(|_| is_back) {
@@ -158,6 +163,7 @@ impl Syncer {
             timekeeping: timekeeping.clone(),
             turn: Arc::new(Mutex::new(Instant::now())),
             last: Arc::default(),
+            known: Arc::default(),
             queue: leases,
             applier: applier.clone(),
             world: world.clone(),
@@ -184,12 +190,13 @@ impl Syncer {
             subject,
             virt,
             policies,
-            standings: Standings::default(),
+            standings,
             reconciler,
             proxiers,
             ports,
             taken: Arc::default(),
             unreadable: Arc::default(),
+            refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
             renewals,
@@ -238,7 +245,9 @@ impl Syncer {
         if stop.run_until_cancelled(self.world.virtually_synced()).await.is_none() {
             return;
         }
-        self.ports.know(self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
+        if stop.run_until_cancelled(self.learn_ports()).await.is_none() {
+            return;
+        }
         self.world.look_at_everything(&self.reconciler.queue);
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
@@ -249,11 +258,13 @@ impl Syncer {
         }
     }
 
-    /// The lease clock goes by the wall. Whenever that is moved, or the machine has slept, all that waits for a time is looked at.
+    /// The lease clock goes by the wall. Whenever that is moved, or the machine has slept, all that waits for a time is looked at. V did not
+    /// sleep: the Leases of all virtual nodes may be old by now.
     async fn catch_up(&self) -> Infallible {
         loop {
             let by = self.reconciler.clock.jumped().await;
             tracing::warn!(binding = %self.subject.binding, %by, "the clock has jumped; everything is looked at again");
+            self.renewals.renew_all();
             self.world.look_at_everything(&self.reconciler.queue);
         }
     }

@@ -81,7 +81,7 @@ struct OfNode {
 #[derive(Clone)]
 pub struct Usage {
     nodes: Arc<Mutex<HashMap<Arc<str>, OfNode>>>,
-    /// How many pods are ours, wherever they are.
+    /// How many pods are ours and have not ended, wherever they are.
     ours: Arc<AtomicUsize>,
     subject: Subject,
 }
@@ -93,7 +93,8 @@ impl Usage {
 
     /// Enters a change. Says which nodes it matters to.
     pub(crate) fn follow(&self, change: &Change<'_, Physical, SeenPod>) -> Vec<Arc<str>> {
-        let is_ours = |seen: &Arc<Entry<SeenPod>>| seen.is_ours(&self.subject);
+        // What has ended is history, and counts no more.
+        let is_ours = |seen: &Arc<Entry<SeenPod>>| seen.is_ours(&self.subject) && !seen.requests.is_empty();
         match (change.old.is_some_and(is_ours), change.new.is_some_and(is_ours)) {
             (false, true) => _ = self.ours.fetch_add(1, Ordering::Relaxed),
             (true, false) => _ = self.ours.fetch_sub(1, Ordering::Relaxed),
@@ -133,7 +134,7 @@ impl Usage {
         changed
     }
 
-    /// How many pods this binding made that are there.
+    /// How many pods this binding made that have not ended.
     pub(crate) fn ours(&self) -> usize {
         self.ours.load(Ordering::Relaxed)
     }

@@ -13,13 +13,13 @@ mod inline;
 #[command(name = "kubeocean-manager", version)]
 struct Cli {
     #[command(flatten)]
-    args: kubeocean_manager::args::ManagerArgs,
+    args: inline::Managing,
 }
 
-fn run(args: kubeocean_manager::args::ManagerArgs) -> anyhow::Result<()> {
+fn run(args: inline::Managing) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let workloads = inline::workloads(&args.namespace)?;
-    Ok(runtime.block_on(kubeocean_manager::run::run(args, workloads))?)
+    let workloads = inline::workloads(&args)?;
+    Ok(runtime.block_on(kubeocean_manager::run::run(args.manager, workloads))?)
 }
 
 fn main() -> ExitCode {

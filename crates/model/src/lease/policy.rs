@@ -62,6 +62,15 @@ pub enum Cap {
 }
 
 impl Cap {
+    /// In short, as annotations have it.
+    pub fn in_short(self) -> String {
+        match self {
+            Self::Quantity(quantity) => quantity.to_string(),
+            Self::Percent(percent) => format!("{percent}%"),
+            Self::Either { quantity, percent } => format!("{quantity} or {percent}%"),
+        }
+    }
+
     /// What it comes to.
     pub fn of(self, remaining: Quantity) -> Quantity {
         match self {

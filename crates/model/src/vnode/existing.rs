@@ -113,9 +113,11 @@ impl VirtualNode {
             && self.physical_name == physical_name
     }
 
-    /// The port that the proxier serves it on, if it has one.
+    /// The port that the proxier serves it on, if it has one. Who takes the label away does not take the port.
     pub fn port(&self) -> Option<Port> {
-        self.meta.labels.get(labels::PROXIER_PORT).and_then(Port::from_label)
+        let labelled = self.meta.labels.get(labels::PROXIER_PORT).and_then(Port::from_label);
+        let served = || u16::try_from(self.endpoints["kubeletEndpoint"]["Port"].as_u64()?).ok();
+        labelled.or_else(|| served().and_then(Port::new))
     }
 
     /// Its name.

@@ -3,10 +3,16 @@
 //! It is written on the node itself before anything is done about it. So the moment from which a grace period counts survives
 //! whoever decided on it, and the policy that granted it.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Lease, NoLease, Policy};
+
+/// What pods have, in seconds, on a node that leaves after someone took away what it remembered while no syncer ran: its policy may be gone,
+/// and its grace with it. As much as Kubernetes gives the pods of a node of which it has not heard.
+const FORGOTTEN_GRACE: u64 = 300;
 
 /// The lease of one virtual node, as its annotation `policy-details` has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +35,9 @@ pub struct Tenure {
 pub struct Terms {
     /// Name of the policy.
     pub policy: String,
+    /// What it lets the node offer at most, by resource; where there are several, all of them apply.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Vec<String>>,
     /// Whether pods are removed when its window closes.
     pub force_reclaim: bool,
     /// How many seconds later.
@@ -119,8 +128,13 @@ impl Terms {
             // A window that was cut short closes when that is noticed, and one that nobody watched closed in time.
             known.filter(|at| *at <= now).unwrap_or(now)
         });
+        let mut limits = BTreeMap::<String, Vec<String>>::new();
+        for limit in &policy.limits {
+            limits.entry(limit.resource.clone()).or_default().push(limit.cap.in_short());
+        }
         Self {
             policy: policy.name.clone(),
+            limits,
             force_reclaim: policy.force_reclaim,
             grace_seconds: policy.grace_seconds,
             closes_at: policy.schedule.closes_at(now),
@@ -162,9 +176,9 @@ impl Tenure {
         Self { leaving: Some(leaving), ..self.clone() }
     }
 
-    /// The lender's word, if there is one.
+    /// The lender's word, if there is one. Where nobody knows it any more, nobody says that there was no grace.
     fn last_grace(&self) -> u64 {
-        self.worker.as_ref().or(self.computing.as_ref()).map_or(0, |terms| terms.grace_seconds)
+        self.worker.as_ref().or(self.computing.as_ref()).map_or(FORGOTTEN_GRACE, |terms| terms.grace_seconds)
     }
 
     /// Whether nothing is remembered: every lease has terms, and who leaves knows why.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{PhysicalNode, Situation, Taint, Tenure};
 use crate::condition::whole_seconds;
-use crate::lease::{Cap, Lease, Policy};
+use crate::lease::{Lease, Policy};
 use crate::naming::{Port, label_value};
 use crate::quantity::Quantity;
 use crate::resources::Resources;
@@ -192,14 +192,9 @@ fn caps(lease: &Lease) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (_, policy) in lease.winners.iter() {
         for limit in &policy.limits {
-            let written = match limit.cap {
-                Cap::Quantity(quantity) => quantity.to_string(),
-                Cap::Percent(percent) => format!("{percent}%"),
-                Cap::Either { quantity, percent } => format!("{quantity} or {percent}%"),
-            };
             let known = all.entry(limit.resource.clone()).or_insert_with(|| json!([]));
             if let Value::Array(caps) = known {
-                caps.push(written.into());
+                caps.push(limit.cap.in_short().into());
             }
         }
     }

@@ -14,6 +14,7 @@ use kubeocean_model::object::Object;
 use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::{self, Twin, VirtualPod};
 use kubeocean_model::resources::Resources;
+use kubeocean_model::selector::NodeSelector;
 use kubeocean_model::vnode::{PhysicalNode, Settings, Situation, VirtualNode, Worker, plan};
 use kubeocean_model::window::Zone;
 use serde_json::{Value, json};
@@ -317,6 +318,27 @@ fn departure(life: &mut Life) {
     life.step("the lender deletes the policy: the node leaves when its pods are gone");
     life.policies = vec![policy(json!({}))];
     life.step("and makes it again: it stays, and the cordon was someone's own");
+    let elsewhere = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["elsewhere"]}]},
+    ]});
+    let everything = std::mem::replace(
+        &mut life.binding.selector,
+        NodeSelector::parse(Some(&serde_json::from_value(elsewhere).unwrap())).unwrap(),
+    );
+    life.step("the binding no longer selects the node");
+    life.binding.selector = everything;
+    life.step("and selects it again");
+    let label = |kind: Value| json!({"metadata": {"labels": {labels::TYPE: kind}}});
+    merge(life.node.as_mut().unwrap(), &label(labels::TYPE_VIRTUAL_KUBELET.into()));
+    life.step("the node says that there is no machine behind it");
+    merge(life.node.as_mut().unwrap(), &label(Value::Null));
+    life.step("and takes that back");
+    let forgotten = json!({"metadata": {"annotations": {annotations::POLICY_DETAILS: null}}});
+    merge(life.vnode.as_mut().unwrap(), &forgotten);
+    let policies = std::mem::take(&mut life.policies);
+    life.step("someone takes away what it remembers, and the policy goes: nobody knows its grace, and five minutes are given");
+    life.policies = policies;
+    life.step("the policy is there again");
     life.node = None;
     life.step("the node is deleted in the worker cluster");
     let running = pod("plain", &json!({}));

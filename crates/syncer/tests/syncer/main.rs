@@ -8,7 +8,9 @@
 )]
 
 mod bad_input;
+mod lives;
 mod offers;
+mod renewing;
 mod residents;
 mod rules;
 mod scene;

@@ -21,10 +21,10 @@ use kubeocean_model::vnode::{PhysicalNode, VirtualNode};
 use kubeocean_model::window::Zone;
 use kubeocean_testkit::simulation::Site;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::scene::{BINDING, Scene, label, object, text};
+use crate::scene::{BINDING, MOUNT, Scene, label, object, text};
 
 const WITHIN_BOUNDS: &str = "no node offers more than its policies allow and others leave";
 
@@ -85,7 +85,8 @@ impl Scene {
                     _ => false,
                 };
                 if matters {
-                    history.lock().note(&virt, &phys);
+                    let is_node = on_p && commit.plural == "nodes";
+                    history.lock().note(&virt, &phys, is_node.then_some(&commit.name));
                 }
                 Ok(())
             });
@@ -115,21 +116,31 @@ impl Scene {
 }
 
 impl History {
-    /// Notes what is true now.
-    fn note(&mut self, virt: &Site, phys: &Site) {
+    /// Notes what is true now; where only one node has changed, of that.
+    fn note(&mut self, virt: &Site, phys: &Site, only: Option<&String>) {
+        let mut is_another = false;
         if let Some(binding) = virt.server.get("clusterbindings", "", BINDING) {
+            let asks = |binding: &Binding| (binding.uid.clone(), binding.selector.clone());
+            let before = self.binding.as_ref().map(asks);
             self.binding = BindingObject::read(&object(&binding)).parsed.ok();
+            is_another = before != self.binding.as_ref().map(asks);
         }
         let Some(binding) = self.binding.clone() else { return };
         let now = virt.server.now();
         let policies = policies(virt, phys);
-        let are_new = self.policies.0.last().is_none_or(|(_, last)| *last != policies);
+        let mut are_new = self.policies.0.last().is_none_or(|(_, last)| *last != policies);
         if are_new {
             self.policies.note(policies);
         }
-        self.note_usage(phys);
+        are_new |= is_another;
+        let nodes = if let Some(name) = only.filter(|_| !are_new) {
+            phys.server.get("nodes", "", name).into_iter().collect()
+        } else {
+            self.note_usage(phys, &binding);
+            phys.server.list("nodes", None)
+        };
         let mut there = BTreeSet::new();
-        for node in phys.server.list("nodes", None) {
+        for node in nodes {
             let Ok(node) = PhysicalNode::read(&object(&node)) else { continue };
             let node = node.node;
             let known = self.of.entry(node.name.clone()).or_default();
@@ -147,16 +158,17 @@ impl History {
             }
             known.last = Some(node);
         }
-        for (_, gone) in self.of.iter_mut().filter(|(node, _)| !there.contains(*node)) {
+        let concerns = |node: &String| only.is_none_or(|only| only == node || are_new);
+        for (_, gone) in self.of.iter_mut().filter(|(node, _)| concerns(node) && !there.contains(*node)) {
             gone.last = None;
         }
     }
 
     /// Notes who uses what: pods may be on nodes that are not there, or not yet.
-    fn note_usage(&mut self, phys: &Site) {
+    fn note_usage(&mut self, phys: &Site, binding: &Binding) {
         let mut used: BTreeMap<String, Resources> = BTreeMap::new();
         let pods = phys.server.list("pods", None);
-        for pod in pods.iter().filter(|pod| label(pod, labels::BINDING_UID).is_empty()) {
+        for pod in pods.iter().filter(|pod| !is_ours(pod, &binding.uid)) {
             let status = pod["status"].to_string();
             let requests = requests::of_pod(&pod["spec"].to_string(), Some(&status)).unwrap();
             used.entry(text(pod, "/spec/nodeName").to_owned()).or_default().add(&requests);
@@ -181,6 +193,11 @@ impl History {
         let borrower = known.allowed.within(self.lag).map(|(_, borrower)| borrower.get(resource)).max();
         (left, lender.unwrap_or_default(), borrower.unwrap_or_default())
     }
+}
+
+/// Whether a pod of the worker cluster is one of the binding with this uid. All others use what they use, also those of other borrowers.
+pub(crate) fn is_ours(pod: &Value, uid: &str) -> bool {
+    text(pod, "/metadata/namespace") == MOUNT && label(pod, labels::BINDING_UID) == uid
 }
 
 /// The lender's policies as if the borrower had none, and the other way round.

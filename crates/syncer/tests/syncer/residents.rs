@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use crate::scene::{MERGE, Scene, collection, is_deleting, label, text};
 
+/// Who takes nodes for lost.
+pub(crate) const NODE_CONTROLLER: &str = "node-controller";
+
 /// How often each of them looks around.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,7 @@ impl Scene {
                 tainted.iter().filter(|taint| taint["key"] != taints::NODE_NOT_READY_KEY).collect();
             if is_ready && rest.len() < tainted.len() {
                 let body = json!({"spec": {"taints": rest}});
-                server.call("node-controller", "PATCH", &place, MERGE, Some(body));
+                server.call(NODE_CONTROLLER, "PATCH", &place, MERGE, Some(body));
             }
             if is_ready && age.is_some_and(|age| age > self.lost_after()) {
                 let lost: Vec<Value> = conditions
@@ -72,7 +75,7 @@ impl Scene {
                     .collect();
                 let body = json!({"status": {"conditions": lost}});
                 let place = format!("{place}/status");
-                server.call("node-controller", "PATCH", &place, MERGE, Some(body));
+                server.call(NODE_CONTROLLER, "PATCH", &place, MERGE, Some(body));
             }
         }
     }

@@ -10,19 +10,23 @@ use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::{TRUE, annotations, finalizers, labels, taints};
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
+use kubeocean_model::key::Side;
 use kubeocean_model::lease::{Explanation, Ledger, Policies, User, WorkerPolicies};
 use kubeocean_model::leasing::SYNCER;
+use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::requests;
 use kubeocean_model::resources::Resources;
 use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use kubeocean_model::window::Zone;
 use kubeocean_testkit::simulation::Site;
 use kubeocean_testkit::{Commit, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::offers::{candidates, lenders_policies};
+use crate::offers::{candidates, is_ours, lenders_policies};
+use crate::residents::NODE_CONTROLLER;
 use crate::scene::{BINDING, REST_WITHIN, Scene, is_deleting, label, minute, object, text};
 
 const ONLY_OURS: &str = "nothing of others is touched";
@@ -30,6 +34,7 @@ const NODE_LAST: &str = "a virtual node goes after its pods, its Lease and its C
 const NOT_EARLY: &str = "no pod is removed before its time";
 pub(crate) const NOT_LATE: &str = "no pod is removed after its time";
 const HONEST: &str = "no node is not ready without a cause in the worker";
+const OWN_PORT: &str = "no two virtual nodes share a port";
 const WITHIN_BASE: &str = "no node offers more than it has";
 
 /// The syncer may have heard of it so late.
@@ -118,6 +123,24 @@ impl Scene {
             }
             Ok(())
         });
+        let (server, restored) = (self.virt.server.clone(), Arc::clone(&self.restored));
+        oracle.always("V", &self.virt.server, OWN_PORT, move |commit| {
+            let wrote =
+                commit.plural == "nodes" && commit.actor == SYNCER && !restored.load(Ordering::Relaxed);
+            let Some(port) =
+                commit.new.as_deref().filter(|_| wrote).map(|new| label(new, labels::PROXIER_PORT))
+            else {
+                return Ok(());
+            };
+            let all = server.list_at(commit.revision, "nodes", None);
+            let has_it = |one: &&Arc<Value>| {
+                text(one, "/metadata/name") != &*commit.name && label(one, labels::PROXIER_PORT) == port
+            };
+            match all.iter().find(has_it) {
+                Some(other) => Err(format!("{port}: {} and {}", commit.name, text(other, "/metadata/name"))),
+                None => Ok(()),
+            }
+        });
         self.rules_of_reclaim();
         self.rules_of_truth();
     }
@@ -179,6 +202,17 @@ impl Scene {
             let lately = unready.lock().get(&node).is_some_and(|at| at.elapsed() <= LATELY);
             let is_so = phys.server.get("nodes", "", &node).is_some_and(|node| is_unready(&node));
             if lately || is_so { Ok(()) } else { Err(format!("{}: nobody said so", commit.name)) }
+        });
+    }
+
+    /// V never has to say of a node that nobody hears of it: the worker cluster always answers here, and who renews Leases is back at once.
+    pub(crate) fn no_node_is_ever_lost(&self) {
+        self.world.oracle.always("V", &self.virt.server, HONEST, move |commit| {
+            let lost = commit.plural == "nodes"
+                && commit.actor == NODE_CONTROLLER
+                && commit.old.as_deref().is_some_and(is_ready)
+                && commit.new.as_deref().is_some_and(is_unready);
+            if lost { Err(format!("{}: its Lease was not renewed in time", commit.name)) } else { Ok(()) }
         });
     }
 
@@ -281,7 +315,7 @@ impl Scene {
         let policies = Policies { worker, computing: candidates(&self.virt) };
         let mut ledger = Ledger::default();
         for pod in self.phys.server.list("pods", None) {
-            if text(&pod, "/spec/nodeName") == node.node.name {
+            if text(&pod, "/spec/nodeName") == node.node.name && !is_ours(&pod, &binding.uid) {
                 let requests =
                     requests::of_pod(&pod["spec"].to_string(), Some(&pod["status"].to_string())).unwrap();
                 ledger.put(text(&pod, "/metadata/uid"), User::Namespace("theirs".to_owned()), requests);
@@ -303,6 +337,7 @@ impl Scene {
         }
         let parsed = BindingObject::read(&object(&binding)).parsed.map_err(|faults| format!("{faults:?}"))?;
         let mut expected = 0;
+        let mut used: BTreeMap<(Side, String), i64> = BTreeMap::new();
         for physical in self.phys.server.list("nodes", None) {
             let physical = PhysicalNode::read(&object(&physical))?;
             let explanation = self.truth(&parsed, &physical);
@@ -314,6 +349,9 @@ impl Scene {
                 (Some(_), None) => return Err(format!("{} has no virtual node", physical.node.name)),
                 (Some(lease), Some((raw, vnode))) => {
                     expected += 1;
+                    for (side, policy) in lease.winners.iter() {
+                        *used.entry((side, policy.name.clone())).or_default() += 1;
+                    }
                     let offered: BTreeMap<String, String> = lease
                         .offered()
                         .iter()
@@ -334,6 +372,13 @@ impl Scene {
             return Err(format!("{} virtual nodes instead of {expected}", vnodes.len()));
         }
         self.pods_at_rest()?;
+        self.policies_at_rest(&parsed, &used)?;
+        let pods = self.phys.server.list("pods", None);
+        let lives = |pod: &&Arc<Value>| !["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));
+        let pods = pods.iter().filter(lives).filter(|pod| is_ours(pod, &parsed.uid)).count();
+        if binding["status"]["pods"] != json!(pods) {
+            return Err(format!("{} pods are counted, {pods} are there", binding["status"]["pods"]));
+        }
         if binding["status"]["nodes"] != json!(expected) {
             return Err(format!("{} nodes are counted, {expected} are there", binding["status"]["nodes"]));
         }
@@ -381,6 +426,42 @@ impl Scene {
         let age = renewed.map(|at| self.clock.now().duration_since(at));
         if age.is_none_or(|age| age.abs() > SignedDuration::try_from(self.renew_every * 2).unwrap()) {
             return Err(format!("{name} was renewed {age:?} ago"));
+        }
+        Ok(())
+    }
+
+    /// What is said of each policy is what is so: of itself, and of the nodes for which it counts.
+    fn policies_at_rest(
+        &self,
+        binding: &Binding,
+        used: &BTreeMap<(Side, String), i64>,
+    ) -> Result<(), String> {
+        let now = self.clock.now();
+        for (site, side) in [(&self.virt, Side::Virtual), (&self.phys, Side::Physical)] {
+            for raw in site.server.list("resourceleasingpolicies", None) {
+                let policy = SeenPolicy::read(&object(&raw), &Zone::utc());
+                if policy.binding() != binding.name {
+                    continue;
+                }
+                let (name, status) = (&*policy.meta.name, &raw["status"]);
+                let (phase, next) = match &policy.candidate {
+                    Err(_) => ("Failed", None),
+                    Ok(policy) if policy.schedule.active(now) => ("Active", policy.schedule.next_edge(now)),
+                    Ok(policy) => ("Inactive", policy.schedule.next_edge(now)),
+                };
+                let next = next.map(|edge| edge.at.to_string());
+                let said = (text(status, "/phase"), status["nextTransitionTime"].as_str());
+                if said != (phase, next.as_deref()) {
+                    return Err(format!(
+                        "{side} policy {name} is said to be {said:?} instead of {phase} until {next:?}"
+                    ));
+                }
+                let nodes = used.get(&(side, name.to_owned())).copied().unwrap_or_default();
+                let own = policy.status.bindings.iter().find(|one| one.binding_uid == binding.uid);
+                if own.map(|one| i64::from(one.nodes)) != Some(nodes) {
+                    return Err(format!("{side} policy {name} counts for {nodes} nodes, and says {own:?}"));
+                }
+            }
         }
         Ok(())
     }

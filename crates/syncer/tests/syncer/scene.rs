@@ -109,6 +109,8 @@ pub(crate) struct Scene {
     pub(crate) heard: Arc<Mutex<Heard>>,
     /// How often Leases are renewed.
     pub(crate) renew_every: Duration,
+    /// Every request that had to do with a Lease: when, how, and what came of it.
+    pub(crate) renewals: Arc<Mutex<Vec<(Instant, http::Method, http::StatusCode)>>>,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
@@ -192,6 +194,7 @@ impl Scene {
             jumped: Arc::default(),
             metrics: Metrics::new("syncer"),
             renew_every: Duration::from_secs(10),
+            renewals: Arc::default(),
             cluster_id,
             physical_minor,
         };
@@ -334,6 +337,35 @@ impl Scene {
         self.make(&self.phys, "pods", "theirs", pod);
     }
 
+    /// A pod that another borrower runs where this one would run its own.
+    pub(crate) fn pod_of_another_binding(&self, name: &str, node: &str, cpu: &str) {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+        let pod = json!({
+            "metadata": {"name": name, "labels": {labels::BINDING_UID: "another"}},
+            "spec": {"nodeName": node, "containers": [container], "automountServiceAccountToken": false},
+        });
+        self.make(&self.phys, "pods", MOUNT, pod);
+    }
+
+    /// Another computing cluster that has bound the same worker cluster under the same name.
+    pub(crate) fn another_borrower(&self, cluster_id: &str) -> Self {
+        let virt = self.world.site_with("another V", Profile::calm(), &Options::default());
+        let scene = Self {
+            traffic: Traffic::of(SYNCER, &self.world.oracle),
+            virt,
+            connected: Arc::default(),
+            renewals: Arc::default(),
+            metrics: Metrics::new("syncer"),
+            cluster_id: cluster_id.to_owned(),
+            ..self.clone()
+        };
+        for namespace in [NAMESPACE, FAKE_NAMESPACE] {
+            scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
+        }
+        scene.bind();
+        scene
+    }
+
     /// A pod of V, on this virtual node.
     pub(crate) fn pod(&self, name: &str, vnode: &str, extra: Value) {
         let mut spec = json!({
@@ -382,7 +414,7 @@ impl Scene {
         let metrics = self.metrics.clone();
         let settings =
             |name: &str| Connection { seed: self.world.seed, ..Connection::new(name, SYNCER, &metrics) };
-        let virt = Cluster::over(self.virt.client(&self.traffic, life), settings("virtual"));
+        let virt = Cluster::over(self.virtual_client(life), settings("virtual"));
         // A life that begins has heard no silence yet.
         self.heard.lock().again();
         let phys = Cluster::over(self.physical_client(life), settings("physical"));
@@ -428,6 +460,24 @@ impl Scene {
             () = syncer.run_until(background, CancellationToken::new()) => {}
             () = replaced => {}
         }
+    }
+
+    /// A client of the computing cluster, by which each renewal is known.
+    fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
+        let (client, renewals) = (self.virt.client(&self.traffic, life), Arc::clone(&self.renewals));
+        let counts = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (client, renewals) = (client.clone(), Arc::clone(&renewals));
+            async move {
+                let renews = request.uri().path().contains("/leases");
+                let (at, method) = (Instant::now(), request.method().clone());
+                let answer = client.send(request).await?;
+                if renews {
+                    renewals.lock().push((at, method, answer.status()));
+                }
+                Ok::<_, kube::Error>(answer)
+            }
+        });
+        kube::Client::new(counts, "default")
     }
 
     /// A client of the worker cluster, by which it is known when that was last heard of.

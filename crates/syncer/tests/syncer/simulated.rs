@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_api::keys::{annotations, labels, taints};
 use kubeocean_model::leasing::SYNCER;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::rules::LATELY;
-use crate::scene::{BINDING, MOUNT, REST_WITHIN, Scene, Setting, has_taint, minute, text};
+use crate::scene::{BINDING, MERGE, MOUNT, REST_WITHIN, Scene, Setting, collection, has_taint, minute, text};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -44,16 +43,26 @@ pub(crate) async fn wait(scene: &Scene, what: &str, within: u64, condition: impl
     }
 }
 
-fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
+pub(crate) fn calm(course: impl AsyncFnOnce(&Scene), lender_has_policies: bool) {
     calm_in(Setting { lender_has_policies, ..Setting::default() }, |_| (), course);
 }
 
 /// A calm world that is prepared before the syncer is born.
 pub(crate) fn calm_in(setting: Setting, prepare: impl FnOnce(&Scene), course: impl AsyncFnOnce(&Scene)) {
+    calm_lives(setting, prepare, async |scene, _| course(scene).await);
+}
+
+/// The same, in which the syncer dies whenever it is told to, and is born again at once.
+pub(crate) fn calm_lives(
+    setting: Setting,
+    prepare: impl FnOnce(&Scene),
+    course: impl AsyncFnOnce(&Scene, &Notify),
+) {
     let ((), violations) = run(1, |world| async move {
         let scene = Scene::set(&world, |_| Profile::calm(), setting);
         prepare(&scene);
-        beside(&scene, &Notify::new(), course(&scene)).await;
+        let restarts = Notify::new();
+        beside(&scene, &restarts, course(&scene, &restarts)).await;
     });
     assert!(violations.is_empty(), "{}", violations[0]);
 }
@@ -106,6 +115,14 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
             // Counts are told now and then.
             tokio::time::sleep(Duration::from_secs(60)).await;
             assert_eq!(pods(), 1);
+            shows(scene, r#"physical_pod_total{clusterbinding="w1"} 1.0"#);
+            // One that has ended is history.
+            let ended = json!({"status": {"phase": "Succeeded"}});
+            let place = format!("{}/twin/status", collection("pods", MOUNT));
+            scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(ended));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(pods(), 0);
+            shows(scene, r#"physical_pod_total{clusterbinding="w1"} 0.0"#);
             scene.remove(&scene.phys, "pods", MOUNT, "twin");
             tokio::time::sleep(Duration::from_secs(60)).await;
             assert_eq!(pods(), 0);
@@ -122,14 +139,14 @@ fn a_policy_makes_virtual_nodes_and_its_end_takes_them_away() {
 }
 
 /// Asserts that Prometheus is shown this line.
-fn shows(scene: &Scene, line: &str) {
+pub(crate) fn shows(scene: &Scene, line: &str) {
     let line = format!("kubeocean_syncer_{line}");
     let all = scene.metrics.encode();
     assert!(all.lines().any(|shown| shown == line), "{line} is not in\n{all}");
 }
 
 /// The value of a series, by its name and a part of its labels.
-fn counted(scene: &Scene, name: &str, label: &str) -> u64 {
+pub(crate) fn counted(scene: &Scene, name: &str, label: &str) -> u64 {
     let name = format!("kubeocean_syncer_{name}{{");
     let all = scene.metrics.encode();
     let line = all.lines().find(|line| line.starts_with(&name) && line.contains(label));
@@ -269,8 +286,10 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
             let written = all.iter().filter(|one| &*one.plural != "leases" && one.actor == SYNCER);
             assert_eq!(written.count(), 0);
             wait(scene, "alive", 1, || scene.at_rest()).await;
+            shows(scene, r#"worker_reachable{clusterbinding="w1"} 0.0"#);
             scene.lead_astray(false);
             scene.comes_to_rest().await;
+            shows(scene, r#"worker_reachable{clusterbinding="w1"} 1.0"#);
         },
         false,
     );
@@ -308,13 +327,7 @@ fn deed(scene: &Scene, draw: u64) {
             &node,
             json!({"spec": {"unschedulable": draw >> 30 & 1 == 1}}),
         ),
-        10 => scene.patch(
-            &scene.phys,
-            "nodes",
-            "",
-            &node,
-            json!({"metadata": {"labels": {"zone": format!("z{}", draw >> 60)}}}),
-        ),
+        10 => move_node(scene, &node, draw),
         11 => {
             let ready = if draw >> 30 & 1 == 1 { "True" } else { "False" };
             let condition = json!({"type": "Ready", "status": ready, "reason": format!("Kubelet{ready}"), "message": "m",
@@ -325,14 +338,19 @@ fn deed(scene: &Scene, draw: u64) {
         }
         12..=15 => {
             let port = (draw >> 30).is_multiple_of(4).then_some(8000 + (draw >> 34 & 3) as u16);
-            scene.their_pod(
-                &format!("t{}", draw >> 20 & 15),
-                &node,
-                &format!("{}m", draw >> 24 & 1023),
-                port,
-            );
+            let (name, cpu) = (format!("t{}", draw >> 20 & 15), format!("{}m", draw >> 24 & 1023));
+            // Another borrower is one of those who use it.
+            if (draw >> 40).is_multiple_of(4) {
+                scene.pod_of_another_binding(&name, &node, &cpu);
+            } else {
+                scene.their_pod(&name, &node, &cpu, port);
+            }
         }
-        16 | 17 => scene.remove(&scene.phys, "pods", "theirs", &format!("t{}", draw >> 20 & 15)),
+        16 | 17 => {
+            for namespace in ["theirs", MOUNT] {
+                scene.remove(&scene.phys, "pods", namespace, &format!("t{}", draw >> 20 & 15));
+            }
+        }
         18..=20 => {
             let tolerations = if draw >> 30 & 1 == 1 { json!([{"operator": "Exists"}]) } else { json!([]) };
             let prefix = if draw >> 31 & 1 == 1 { "guarded" } else { "v" };
@@ -367,6 +385,32 @@ fn deed(scene: &Scene, draw: u64) {
         29 => scene.budget((draw >> 30 & 1) as u32 * 5),
         30 => hide(scene, &vnode),
         _ => scene.bind(),
+    }
+}
+
+/// A node comes out of what the binding selects, or into it: by its own labels, by the binding's word, or since it is no machine.
+fn move_node(scene: &Scene, node: &str, draw: u64) {
+    let comes = draw >> 30 & 1 == 1;
+    let label =
+        |label: Value| scene.patch(&scene.phys, "nodes", "", node, json!({"metadata": {"labels": label}}));
+    match draw >> 33 & 7 {
+        0 => {
+            let kind = if comes { Value::Null } else { labels::TYPE_VIRTUAL_KUBELET.into() };
+            label(json!({labels::TYPE: kind}));
+        }
+        1 => {
+            let zones = json!([{"key": "zone", "operator": "In", "values": ["a", "z1", "z2", "z3"]}]);
+            let selector = json!({"nodeSelectorTerms": [{"matchExpressions": zones}]});
+            let selector = if comes { Value::Null } else { selector };
+            scene.patch(
+                &scene.virt,
+                "clusterbindings",
+                "",
+                BINDING,
+                json!({"spec": {"nodeSelector": selector}}),
+            );
+        }
+        _ => label(json!({"zone": format!("z{}", draw >> 62)})),
     }
 }
 
@@ -452,7 +496,9 @@ fn a_seed_is_the_same_run_each_time() {
 async fn punctual(world: World) {
     let mut random = world.random("how slow");
     let latest = Duration::from_millis([0, 20, 500][random.random_range(0..3)]);
-    let slow = Duration::from_millis(random.random_range(0..5));
+    // Where nothing is late nothing takes time either: then a second is a second.
+    let slow =
+        if latest.is_zero() { Duration::ZERO } else { Duration::from_millis(random.random_range(0..5)) };
     let late = if latest.is_zero() { 0.0 } else { 0.3 };
     let profile = Profile { late, latest, slow, ..Profile::calm() };
     // A node that changed waits a second for more, and each request may take its time.
@@ -470,6 +516,13 @@ async fn punctual(world: World) {
             deed(&deeds, draw);
         }
     });
+    // Our own end is no cause for anything to be late, nor for a node to be lost.
+    let restarts = Arc::new(Notify::new());
+    if random.random_bool(0.5) {
+        let restarts = Arc::clone(&restarts);
+        trouble = trouble.deed("the syncer dies", move |_| restarts.notify_one());
+    }
+    scene.no_node_is_ever_lost();
     let time = Duration::from_secs(world.random("how long").random_range(300..1500));
     let course = async {
         tokio::select! {
@@ -479,7 +532,7 @@ async fn punctual(world: World) {
         }
         scene.comes_to_rest().await;
     };
-    beside(&scene, &Notify::new(), course).await;
+    beside(&scene, &restarts, course).await;
 }
 
 #[test]
@@ -718,65 +771,5 @@ fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
             assert_eq!(offers("vnode-c1-n1").as_deref(), Some("2500m"));
             assert_eq!(offers("vnode-c1-n4").as_deref(), Some("7500m"));
         },
-    );
-}
-
-#[test]
-fn a_machine_that_slept_or_whose_clock_is_set_catches_up_at_once() {
-    calm(
-        async |scene| {
-            let window = json!({"start": "09:00", "end": "16:59"});
-            scene.policy(&scene.phys, "days", json!({"timeWindows": [window]}));
-            wait(scene, "three nodes", 20, || match scene.vnodes().len() {
-                3 => Ok(()),
-                others => Err(format!("{others} nodes")),
-            })
-            .await;
-            let is_open = || {
-                let nodes = scene.server().list("nodes", None);
-                nodes.iter().all(|node| !has_taint(node, taints::OUT_OF_TIME_WINDOWS_KEY))
-            };
-            let set = |time: &str| {
-                let now = scene.clock.now();
-                let wanted: Timestamp = format!("{}T{time}:30Z", now.strftime("%F")).parse().unwrap();
-                scene.clock.jump(wanted.duration_since(now));
-            };
-            for (time, open) in
-                [("12:00", true), ("16:58", true), ("17:00", false), ("10:00", true), ("03:00", false)]
-            {
-                set(time);
-                tokio::time::sleep(Duration::from_secs(2)).await;
-                assert_eq!(is_open(), open, "at {time}");
-                let policy = scene.lenders_policy("days");
-                assert_eq!(policy["status"]["activeTimeWindow"], open, "at {time}");
-            }
-        },
-        true,
-    );
-}
-
-#[test]
-fn leases_are_renewed_one_after_the_other_at_a_start_and_when_a_worker_is_back() {
-    calm(
-        async |scene| {
-            for number in 0..200 {
-                scene.add_node(&format!("many-{number}"));
-            }
-            scene.policy(&scene.virt, "all", json!({}));
-            wait(scene, "leased", 60, || scene.at_rest()).await;
-            scene.phys.chaos.partition(Partition::Resets);
-            tokio::time::sleep(Duration::from_secs(120)).await;
-            scene.phys.chaos.heal();
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
-            for commit in scene.server().history(0) {
-                if commit.plural == "leases" && commit.actor == SYNCER {
-                    *seconds.entry(commit.at.as_second()).or_default() += 1;
-                }
-            }
-            let most = seconds.values().max().copied().unwrap_or_default();
-            assert!(seconds.len() > 60 && most <= 101, "{most} in one second: {seconds:?}");
-        },
-        false,
     );
 }

@@ -63,6 +63,12 @@ async fn a_large_cluster_is_leased_as_a_small_one_is_and_a_lender_gets_its_nodes
 
     let late = a_window_closes(&place, &lender).await;
     println!("closed {:#} after the window, cleared {:#} after the deadline", late[0], late[1]);
+    // By its own measure, from the edge to the answer of the API server: a busy test looks late at what was done in time.
+    let edges =
+        |words: &str| syncers.0.metric(&format!("kubeocean_syncer_window_edge_error_seconds_{words}"), "");
+    let in_time = syncers.0.metric("kubeocean_syncer_window_edge_error_seconds_bucket", r#"le="1.0""#);
+    assert!(edges("count") >= 3.0, "three nodes have closed: {}", edges("count"));
+    assert!(in_time >= edges("count"), "{in_time} of {} within a second", edges("count"));
 
     let its = format!("{}/{}", policies(), SMALL.0);
     request(&lender, "DELETE", &its, "application/json", &Value::Null).await.unwrap();

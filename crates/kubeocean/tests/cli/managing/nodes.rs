@@ -24,6 +24,9 @@ const MERGE: &str = "application/merge-patch+json";
 const BLIP: Duration = Duration::from_secs(20);
 const OUTAGE: Duration = Duration::from_secs(60);
 
+/// From when a worker cluster answers again to when all of its virtual nodes are Ready.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
+
 fn deployment(replicas: usize) -> Value {
     let labels = json!({"app": "web"});
     json!({
@@ -71,6 +74,7 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     what_people_do_stays(&place).await;
     the_scheduler_believes_them(&place).await;
     let back = worker_stops(&place).await;
+    assert!(back <= BACK_WITHIN, "{back:?}");
     println!("all virtual nodes were Ready {:.1} s after their worker cluster came back", back.as_secs_f64());
     let leader_dies = Instant::now();
     let (leader, standby) = if one.leads() { (one, other) } else { (other, one) };

@@ -7,6 +7,7 @@ use kubeocean_api::keys::names::{BORROWER, IDENTITY_NAMESPACE, WORKER_NAMESPACE}
 use serde_json::{Value, json};
 
 use super::place::{Ours, Place, apply, condition, get, namespace, request, text};
+use super::vnodes::{all_are, policies, policy, syncer, usable};
 use crate::access::until;
 use crate::manager::Manager;
 use crate::support::{answer, kubeocean};
@@ -141,5 +142,67 @@ async fn a_new_kubeconfig_is_used_within_seconds_and_a_bad_one_costs_nothing() {
     }
     assert!(manager.is_running());
     drop(manager);
+    place.stop().await;
+}
+
+/// Labels the worker's only node, and says how long it took until its virtual node had the label.
+async fn followed(place: &Place, lender: &Client, value: &str) -> Duration {
+    let nodes = get(lender, "/api/v1/nodes").await.unwrap();
+    let node = format!("/api/v1/nodes/{}", text(&nodes["items"][0]["metadata"]["name"]));
+    let label = json!({"metadata": {"labels": {"rotated": value}}});
+    request(lender, "PATCH", &node, "application/merge-patch+json", &label).await.unwrap();
+    let changed = Instant::now();
+    all_are(place, ("one", 1), "it follows", |node| node["metadata"]["labels"]["rotated"] == value).await;
+    changed.elapsed()
+}
+
+/// What a syncer has written to virtual nodes.
+fn written(syncer: &Manager) -> Vec<Value> {
+    let of_nodes = |line: &Value| text(&line["resource"]).starts_with("nodes");
+    syncer.writes().into_iter().filter(of_nodes).collect()
+}
+
+#[tokio::test]
+async fn a_syncer_moves_to_a_new_kubeconfig_within_seconds_and_never_to_another_cluster() {
+    let place = Place::new(2).await;
+    let lender = place.worker("worker-1").client().await.unwrap();
+    lend(&place, &lender).await;
+    let manager = place.manager("manager", &[]);
+    let [first, next] = [IDENTITY_NAMESPACE, NEXT_IDENTITY].map(|identity| kubeconfig(&place, identity));
+    place.secret("w1", &first).await;
+    place.bind("one", "w1", WORKER_NAMESPACE).await;
+    place.binding("one", "bound", |binding| !text(&binding["status"]["workerUID"]).is_empty()).await;
+    let mut syncer = syncer(&place, "one", "syncer");
+    apply(&place.virt, &policies(), &policy("one", &json!({}))).await;
+    all_are(&place, ("one", 1), "a virtual node is usable", usable).await;
+
+    // The old identity is gone in the moment after the Secret has changed: what comes next is heard by the new one.
+    place.secret("w1", &next).await;
+    until("the syncer has moved", async || {
+        let moves =
+            syncer.lines().iter().filter(|line| line["message"] == "connected to the worker cluster").count();
+        if moves >= 2 { Ok(()) } else { Err(format!("{moves} connections")) }
+    })
+    .await;
+    let account = format!("/api/v1/namespaces/{IDENTITY_NAMESPACE}/serviceaccounts/{BORROWER}");
+    request(&lender, "DELETE", &account, "application/json", &Value::Null).await.unwrap();
+    let took = followed(&place, &lender, "once").await;
+    println!("its virtual node followed {took:.2?} after the old identity was gone");
+    assert!(took <= ROTATED_WITHIN, "{took:?}");
+
+    // Another cluster is named, refused, and not believed about anything: the last good connection goes on.
+    let before = written(&syncer).len();
+    place.secret("w1", &place.worker("worker-2").kubeconfig()).await;
+    until("the syncer refuses", async || {
+        let refused = |line: &Value| text(&line["why"]).contains("is another cluster");
+        if syncer.lines().iter().any(refused) { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    let took = followed(&place, &lender, "twice").await;
+    println!("and {took:.2?} with a kubeconfig of another cluster");
+    let since = written(&syncer).split_off(before);
+    assert_eq!(since.len(), 1, "the label, and nothing else: {since:#?}");
+    assert!(syncer.is_running());
+    drop((syncer, manager));
     place.stop().await;
 }
