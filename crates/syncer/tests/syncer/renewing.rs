@@ -5,6 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kubeocean_api::keys::names::NODE_LEASE_NAMESPACE;
 use kubeocean_api::keys::taints;
+use kubeocean_model::leasing::SYNCER;
+use kubeocean_testkit::chaos::Partition;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -91,5 +93,31 @@ fn a_thousand_nodes_cost_a_hundred_requests_a_second_at_most_and_their_first_lea
             let in_time = counted(scene, "lease_renewal_interval_seconds_bucket", r#"le="12.0""#);
             assert_eq!(in_time, counted(scene, "lease_renewal_interval_seconds_count", ""));
         },
+    );
+}
+
+#[test]
+fn leases_are_renewed_one_after_the_other_at_a_start_and_when_a_worker_is_back() {
+    calm(
+        async |scene| {
+            for number in 0..200 {
+                scene.add_node(&format!("many-{number}"));
+            }
+            scene.policy(&scene.virt, "all", json!({}));
+            wait(scene, "leased", 60, || scene.at_rest()).await;
+            scene.phys.chaos.partition(Partition::Resets);
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            scene.phys.chaos.heal();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
+            for commit in scene.server().history(0) {
+                if commit.plural == "leases" && commit.actor == SYNCER {
+                    *seconds.entry(commit.at.as_second()).or_default() += 1;
+                }
+            }
+            let most = seconds.values().max().copied().unwrap_or_default();
+            assert!(seconds.len() > 60 && most <= 101, "{most} in one second: {seconds:?}");
+        },
+        false,
     );
 }
