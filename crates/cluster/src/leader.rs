@@ -183,8 +183,8 @@ pub struct Elector<S> {
     /// The times of the renewal that we sent last, and of the last one that was answered.
     sent: Option<String>,
     answered: Option<String>,
-    /// The time in the record that we made from nothing last.
-    claimed: Option<String>,
+    /// Whether the hold as it is may be one that we made from nothing, and have not led by yet.
+    claimed: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -222,7 +222,7 @@ impl<S: OnSide> Elector<S> {
             observed: None,
             sent: None,
             answered: None,
-            claimed: None,
+            claimed: false,
         };
         Ok((elector, leadership))
     }
@@ -308,12 +308,20 @@ impl<S: OnSide> Elector<S> {
             return None;
         };
         self.observe(&record);
+        if !self.is_ours(&record) {
+            // Whatever of ours comes back after this, from an etcd that was restored, is of long ago.
+            (self.sent, self.answered) = (None, None);
+        }
         if !self.is_ours_to_go_on_with(&record) && !record.is_free() && !self.has_expired(&record) {
             return Some(false);
         }
         let body = json!({"spec": self.record(Some(&record))});
         let patch = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
-        self.write(patch, Some(&hold)).await
+        let leads = self.write(patch, Some(&hold)).await;
+        if leads == Some(true) {
+            self.claimed = false;
+        }
+        leads
     }
 
     /// Makes the hold from nothing. Whoever leads goes on; who does not has to wait until nobody else does.
@@ -321,21 +329,22 @@ impl<S: OnSide> Elector<S> {
         let led = self.leadership.holds();
         let spec = self.record(None);
         // Noted before it is sent: the answer may be lost, and the claim be made all the same.
-        self.claimed = spec["renewTime"].as_str().map(str::to_owned);
+        self.claimed |= !led;
         let create = Verb::Create { body: json!({"spec": spec}), mark: Mark::default() };
         self.write(create, None).await?;
         if !led {
             let wait = self.election.renew_deadline;
             tracing::info!(hold = %self.election.name, ?wait, "there was no hold: leading begins when ours stood for a while");
         }
-        Some(led)
+        // A lead that ran out while the answer was on its way is over.
+        Some(led && self.leadership.holds())
     }
 
     /// Whether the hold is ours as we left it. One of long ago that is there again, in an etcd that was restored, says nothing about who
     /// has led since.
     fn is_ours_to_go_on_with(&self, record: &Record) -> bool {
         let is_last = || record.renew_time == self.sent || record.renew_time == self.answered;
-        let is_good = || record.renew_time != self.claimed || self.stood_for(self.election.renew_deadline);
+        let is_good = || !self.claimed || self.stood_for(self.election.renew_deadline);
         self.is_ours(record) && (self.leadership.holds() || is_last() && is_good())
     }
 

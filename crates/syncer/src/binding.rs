@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
+use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::events;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
@@ -176,13 +177,13 @@ impl Syncer {
         };
         if let Some(action) = action {
             let outcome = self.reconciler.write(&duty, &action).await;
+            // Who lets nobody write there, or holds what we said as well, does not keep the binding for that.
+            if binding.is_deleting && (outcome.is_refused() || matches!(outcome, Outcome::Unchanged { .. })) {
+                self.refusing.lock().insert((side, name.to_owned()));
+                self.reconciler.queue.add(Duty::Binding);
+            }
             if !outcome.fulfils(&action) {
                 self.complain(&action, &outcome);
-                if binding.is_deleting && outcome.is_refused() {
-                    // Who lets nobody write there does not keep the binding for that.
-                    self.refusing.lock().insert((side, name.to_owned()));
-                    self.reconciler.queue.add(Duty::Binding);
-                }
                 return outcome.verdict();
             }
         } else if binding.is_deleting {

@@ -29,7 +29,7 @@ use crate::pulse::Pulse;
 use crate::world::{Subject, World};
 
 /// How long a Lease counts, as kubelets have it.
-pub(crate) const LASTS: u32 = 40;
+const LASTS: u32 = 40;
 
 /// Renewals at a time. Each takes some milliseconds; eight of them are a thousand a second.
 const AT_A_TIME: usize = 8;

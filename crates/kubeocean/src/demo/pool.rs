@@ -31,9 +31,10 @@ pub(super) async fn bind(sandbox: &Sandbox) -> anyhow::Result<()> {
         let args = ["bind", name, "--worker-kubeconfig", &file, "--context", "computing", "--no-wait"];
         run(sandbox, &args).await?;
     }
-    let wait = ["wait", "--for=condition=Connected", "--timeout=60s", "cb/worker-1", "cb/worker-2"];
     say("")?;
-    show(computing, &wait).await?;
+    for condition in ["--for=condition=Connected", "--for=condition=SyncerReady"] {
+        show(computing, &["wait", condition, "--timeout=60s", "cb/worker-1", "cb/worker-2"]).await?;
+    }
     show(computing, &["get", "cb", "-o", "wide"]).await?;
     show(computing, &["get", "cb", "worker-1", "-o", CONDITIONS]).await?;
     show(computing, &["get", "events", "--field-selector", "involvedObject.kind=ClusterBinding"]).await?;
