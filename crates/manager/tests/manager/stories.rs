@@ -80,7 +80,10 @@ fn what_is_left_is_counted_when_the_syncer_of_the_manager_has_ended() {
             // Its syncer takes pods away when it ends, and here nothing else.
             make("pods", MOUNT, json!({"spec": spec}));
             make("endpointslices", MOUNT, json!({"addressType": "IPv4", "endpoints": []}));
-            make("persistentvolumes", "", json!({"spec": {}}));
+            let volume = json!({
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nfs": {"server": "s", "path": "/"},
+            });
+            make("persistentvolumes", "", json!({"spec": volume}));
             let forced = json!({"metadata": {"annotations": {annotations::FORCE_UNBIND: "a test"}}});
             scene.patch_binding("w1", forced);
             scene.unbind("w1", false);

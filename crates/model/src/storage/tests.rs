@@ -1,4 +1,4 @@
-use kubeocean_api::keys::labels;
+use kubeocean_api::keys::{annotations, labels};
 
 use super::*;
 use crate::action::{Kind, Verb};
@@ -303,8 +303,11 @@ fn only_kinds_that_the_lender_lists_come_along() {
     let mut scene = scene("local", json!({"path": "/disks/1"}));
     assert_eq!(
         scene.said(),
-        "VolumeRefused: PersistentVolume pv-1 is of kind `local`, which the worker cluster does not let in (it lets in: csi, \
-         nfs): the lender lists kinds in the annotation kubeocean.io/allowed-volume-sources of namespace mount"
+        format!(
+            "VolumeRefused: PersistentVolume pv-1 is of kind `local`, which the worker cluster does not let in (it lets in: csi, \
+             nfs): the lender lists kinds in the annotation {} of namespace mount",
+            annotations::ALLOWED_VOLUME_SOURCES
+        )
     );
     scene.allowed = Some("");
     assert!(scene.said().contains("(it lets in: none)"), "{}", scene.said());
