@@ -37,7 +37,7 @@ use crate::guard::WhileLeading;
 use crate::leader::Leadership;
 use crate::limit::{Limiter, Permit};
 use crate::metrics::{ClusterLabels, Metrics, RequestDuration, RequestLabels};
-pub(crate) use page::{Page, name_of, parse, readable};
+pub(crate) use page::{Page, PageMeta, name_of, parse, readable};
 pub(crate) use path::{Query, collection_path, object_path};
 
 /// Between a slow write on a loaded server (seconds) and the minute after which it gives up itself.

@@ -23,6 +23,9 @@ use crate::world::Duty;
 /// A virtual node that someone hides while nobody watches is found this much later. It is one question that nothing answers.
 const LOOK_FOR_HIDDEN: Duration = Duration::from_secs(300);
 
+/// As often as the worker cluster is asked whether it is there.
+const LEARN_BEFORE_LEAVING: Duration = Duration::from_secs(5);
+
 impl Syncer {
     /// One round for the binding.
     pub(crate) async fn look_at_binding(&self) -> Verdict {
@@ -104,6 +107,10 @@ impl Syncer {
             || !self.listed(&kinds::POD, Some(FAKE_NAMESPACE), &by_uid).await?.is_empty();
         if unseen {
             return Err(Verdict::Failed("not-seen-yet"));
+        }
+        // Whoever led before may not have come to take our word out of the lender's policies.
+        if self.pulse.is_learning() {
+            return Err(Verdict::Again(LEARN_BEFORE_LEAVING));
         }
         if self.is_spoken_of() {
             return Ok(true);

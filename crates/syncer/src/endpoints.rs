@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use kubeocean_api::keys::labels;
 use kubeocean_cluster::store::Store;
 use kubeocean_model::key::Virtual;
 use kubeocean_model::naming::{Port, free_port};
@@ -69,32 +70,64 @@ fn weight(vnode: &str, address: &str) -> (u64, String) {
 
 /// The ports of virtual nodes. Clones are the same: bindings whose proxiers share an address share one.
 #[derive(Clone, Default)]
-pub struct Ports(Arc<Mutex<BTreeMap<String, Port>>>);
+pub struct Ports(Arc<Mutex<BTreeMap<Holder, Port>>>);
+
+/// A binding's uid and the name of a virtual node: two bindings may want one name, until one of them learns that it is taken.
+type Holder = (String, String);
 
 impl Ports {
-    /// Notes the ports of virtual nodes that exist. No new one gets any of them.
-    pub(crate) fn know<'a>(&self, vnodes: impl Iterator<Item = &'a VirtualNode>) {
-        for (vnode, port) in vnodes.filter_map(|vnode| Some((vnode.name(), vnode.port()?))) {
-            self.of(vnode, port, Some(port));
+    /// Notes the ports of virtual nodes that exist. No new one gets any of them. Those that say of which binding they are have them
+    /// for that one, the others for this one.
+    pub(crate) fn know<'a>(&self, binding_uid: &str, vnodes: impl Iterator<Item = &'a VirtualNode>) {
+        for (vnode, port) in vnodes.filter_map(|vnode| Some((vnode, vnode.port()?))) {
+            let owner = vnode.meta.labels.get(labels::BINDING_UID).unwrap_or(binding_uid);
+            self.of(owner, vnode.name(), port, Some(port));
         }
     }
 
     /// The port of a virtual node: the one that it has, unless another has it, too; else a free one.
-    pub(crate) fn of(&self, vnode: &str, preferred: Port, known: Option<Port>) -> Option<Port> {
+    pub(crate) fn of(
+        &self,
+        binding_uid: &str,
+        vnode: &str,
+        preferred: Port,
+        known: Option<Port>,
+    ) -> Option<Port> {
+        let holder = (binding_uid.to_owned(), vnode.to_owned());
         let mut ports = self.0.lock();
-        let is_taken =
-            |port: Port| ports.iter().any(|(owner, taken)| *taken == port && owner.as_str() != vnode);
-        let wanted = known.or_else(|| ports.get(vnode).copied());
+        let is_taken = |port: Port| ports.iter().any(|(other, taken)| *taken == port && *other != holder);
+        let wanted = known.or_else(|| ports.get(&holder).copied());
         let port = match wanted.filter(|port| !is_taken(*port)) {
             Some(port) => port,
             None => free_port(preferred, is_taken)?,
         };
-        ports.insert(vnode.to_owned(), port);
+        ports.insert(holder, port);
         Some(port)
     }
 
     /// The virtual node is gone.
-    pub(crate) fn release(&self, name: &str) {
-        self.0.lock().remove(name);
+    pub(crate) fn release(&self, binding_uid: &str, vnode: &str) {
+        self.0.lock().remove(&(binding_uid.to_owned(), vnode.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubeocean_model::naming::{ClusterId, VnodeName};
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_two_bindings_want_costs_nobody_its_port() {
+        let ports = Ports::default();
+        let cluster = ClusterId::parse("a").unwrap();
+        let preferred = VnodeName::of(&cluster, "b-c").preferred_port();
+        let first = ports.of("u1", "vnode-a-b-c", preferred, None);
+        let second = ports.of("u2", "vnode-a-b-c", preferred, None);
+        assert_ne!(first, second);
+        // It has learnt that the name is not its own.
+        ports.release("u2", "vnode-a-b-c");
+        assert_ne!(ports.of("u2", "vnode-other", preferred, None), first);
+        assert_eq!(ports.of("u1", "vnode-a-b-c", preferred, None), first);
     }
 }

@@ -65,8 +65,8 @@ impl Syncer {
         let existing = existing.as_deref();
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
-        let Some(port) = self.ports.of(vnode, derived.preferred_port(), existing.and_then(VirtualNode::port))
-        else {
+        let (preferred, known) = (derived.preferred_port(), existing.and_then(VirtualNode::port));
+        let Some(port) = self.ports.of(&self.subject.uid, vnode, preferred, known) else {
             return Verdict::Failed("no-port");
         };
         let occupants = self.world.pods_on(vnode);
@@ -117,7 +117,7 @@ impl Syncer {
         self.timekeeping.reclaims(name, since, holds + unseen, written_at);
         self.tell_node(vnode, uid.as_deref(), &decision.events);
         if existing.is_none() && seen.is_none() {
-            self.ports.release(vnode);
+            self.ports.release(&self.subject.uid, vnode);
         }
         // What goes needs no word of the worker cluster; what stays has whatever that says.
         let company = existing.filter(|existing| {
@@ -250,14 +250,14 @@ impl Syncer {
     /// the same address. The server is asked, since a store knows neither what others have nor what someone has hidden.
     pub(crate) async fn learn_ports(&self) {
         // Those of older installations have no uid.
-        self.ports.know(self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
+        self.ports.know(&self.subject.uid, self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
         let ours = format!("{}={}", labels::BINDING_UID, self.subject.uid);
         let selector = if self.proxiers.are_shared() { labels::BINDING_UID } else { &ours };
         loop {
             match self.virt.list(&kinds::NODE, None, Some(selector)).await {
                 Ok(nodes) => {
                     let nodes: Vec<VirtualNode> = nodes.iter().map(VirtualNode::read).collect();
-                    return self.ports.know(nodes.iter());
+                    return self.ports.know(&self.subject.uid, nodes.iter());
                 }
                 Err(error) => {
                     tracing::warn!(binding = %self.subject.binding, %error, "which ports are taken is not known yet");
@@ -279,7 +279,7 @@ impl Syncer {
 
     /// Someone else has the name that a virtual node should get: it gets the other one, and people hear of it once.
     fn name_is_taken(&self, binding: &Binding, node: &str, taken: &str) {
-        self.ports.release(taken);
+        self.ports.release(&self.subject.uid, taken);
         if !self.taken.lock().insert(taken.to_owned()) {
             return;
         }

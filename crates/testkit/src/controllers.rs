@@ -27,13 +27,36 @@ const REACTION: Duration = Duration::from_millis(20);
 /// Runs until dropped.
 pub(crate) async fn run(server: &ApiServer) {
     let mut changes = server.changes();
+    let mut seen = None;
     loop {
         changes.look();
-        if !step(server) {
+        let (concerned, now) = server.with(|state| (concerns(state, seen), position(state)));
+        seen = Some(now);
+        if !concerned || !step(server) {
             changes.changed().await;
         }
         tokio::time::sleep(REACTION).await;
     }
+}
+
+/// How far a history was read, and of which history: a restored etcd has another one.
+fn position(state: &State) -> (u64, u64) {
+    (state.epoch, state.store.revision)
+}
+
+/// Whether any of these controllers could care for what has changed since. Most of what changes in a cluster are Leases and Nodes.
+fn concerns(state: &State, seen: Option<(u64, u64)>) -> bool {
+    let Some((_, revision)) = seen.filter(|(epoch, _)| *epoch == state.epoch) else { return true };
+    state.store.since(revision).iter().any(|entry| {
+        let (Some(old), Some(new)) = (&entry.old, &entry.new) else { return true };
+        let looked_into = state.kinds.id(entry.key.kind).is_none_or(|kind| {
+            ["Namespace", "Pod", "PersistentVolume", "PersistentVolumeClaim", "CustomResourceDefinition"]
+                .iter()
+                .any(|one| kind.is(one))
+        });
+        let moved = |field: &str| old.value["metadata"].get(field) != new.value["metadata"].get(field);
+        looked_into || ["ownerReferences", "finalizers", "deletionTimestamp"].into_iter().any(moved)
+    })
 }
 
 /// One object as the collector sees it.

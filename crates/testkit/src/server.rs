@@ -4,6 +4,7 @@
 //!
 //! Deliberately absent: sockets, threads, detached tasks, faults.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,6 +172,8 @@ struct Inner {
     /// Held for a request and the hooks after it; a hook may call back.
     turn: ReentrantMutex<()>,
     changed: news::Sender<()>,
+    /// The same for those who care for one kind. There are dozens of watches, and most changes are of Leases.
+    changed_kinds: Mutex<BTreeMap<u32, news::Sender<()>>>,
 }
 
 /// A simulated API server. Cloning gives another handle to the same one.
@@ -205,6 +208,7 @@ impl ApiServer {
             hooks: Mutex::default(),
             turn: ReentrantMutex::default(),
             changed: news::Sender::new(()),
+            changed_kinds: Mutex::default(),
         }));
         bootstrap::fill(&server, with_crds);
         server
@@ -317,7 +321,7 @@ impl ApiServer {
             state.epoch += 1;
             crate::kinds::strategy::reload_definitions(state);
         });
-        self.0.changed.send(());
+        self.tell_everyone();
     }
 
     /// Whether its etcd was ever restored: the same version of an object may be another one since.
@@ -328,7 +332,7 @@ impl ApiServer {
     /// Ends every open watch.
     pub fn drop_watches(&self) {
         self.with(|state| state.epoch += 1);
-        self.0.changed.send(());
+        self.tell_everyone();
     }
 
     /// Refuses a verb on a resource to an actor, from now on. `*` stands for any.
@@ -371,6 +375,19 @@ impl ApiServer {
         self.0.changed.subscribe()
     }
 
+    /// As [`Self::changes`], of one kind.
+    pub(crate) fn changes_of(&self, kind: u32) -> news::Receiver<()> {
+        let mut kinds = self.0.changed_kinds.lock();
+        kinds.entry(kind).or_insert_with(|| news::Sender::new(())).subscribe()
+    }
+
+    fn tell_everyone(&self) {
+        for kind in self.0.changed_kinds.lock().values() {
+            kind.send(());
+        }
+        self.0.changed.send(());
+    }
+
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         self.act(|state| rest::answer(state, request))
     }
@@ -381,10 +398,15 @@ impl ApiServer {
         let (result, changed) = self.with(|state| {
             let before = state.store.revision;
             let result = act(state);
-            (result, state.store.revision != before)
+            let changed: BTreeSet<u32> =
+                state.store.since(before).iter().map(|entry| entry.key.kind).collect();
+            (result, changed)
         });
-        if changed {
+        if !changed.is_empty() {
             self.run_hooks();
+            let kinds = self.0.changed_kinds.lock();
+            changed.iter().filter_map(|kind| kinds.get(kind)).for_each(|kind| drop(kind.send(())));
+            drop(kinds);
             self.0.changed.send(());
         }
         drop(turn);

@@ -2,7 +2,10 @@
 //!
 //! One object that cannot be read costs itself. A list that is none is never taken for an empty one.
 
+use std::fmt;
+
 use kubeocean_model::object::Object;
+use serde::Deserializer as _;
 use serde_json::Value;
 
 use crate::error::CallError;
@@ -65,6 +68,37 @@ impl Page {
     }
 }
 
+impl Page {
+    /// Where the list goes on, as far as that can be told without reading the items: servers say so before them. `None`: only
+    /// the whole page tells.
+    pub(crate) fn more_after(bytes: &[u8]) -> Option<String> {
+        struct UpTo<'a>(&'a mut Option<PageMeta>);
+        impl<'de> serde::de::Visitor<'de> for UpTo<'_> {
+            type Value = ();
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+                while let Some(field) = map.next_key::<String>()? {
+                    match field.as_str() {
+                        "metadata" => {
+                            *self.0 = Some(map.next_value()?);
+                            return Ok(());
+                        }
+                        "items" => return Ok(()),
+                        _ => drop(map.next_value::<serde::de::IgnoredAny>()?),
+                    }
+                }
+                Ok(())
+            }
+        }
+        let mut metadata = None;
+        // It stops in the middle, which the reader takes for a mistake.
+        drop(serde_json::Deserializer::from_slice(bytes).deserialize_map(UpTo(&mut metadata)));
+        metadata.map(|metadata| metadata.more).filter(|more| !more.is_empty())
+    }
+}
+
 /// Namespace and name of an object of which not even the metadata may be right.
 pub(crate) fn name_of(json: &str) -> Option<(String, String)> {
     let object: Value = serde_json::from_str(json).ok()?;
@@ -86,4 +120,28 @@ pub(crate) struct PageMeta {
 /// An empty list of some kinds is `null`.
 fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Object>, D::Error> {
     serde::Deserialize::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn more_after(page: &str) -> Option<String> {
+        Page::more_after(page.as_bytes())
+    }
+
+    #[test]
+    fn where_a_list_goes_on_is_known_before_its_items_are_read() {
+        let page =
+            r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"not":"#;
+        assert_eq!(more_after(page), Some("abc".to_owned()));
+    }
+
+    #[test]
+    fn a_last_page_and_one_that_says_so_behind_its_items_are_read_whole() {
+        assert_eq!(more_after(r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#), None);
+        assert_eq!(more_after(r#"{"items":[],"metadata":{"continue":"abc"}}"#), None);
+        assert_eq!(more_after("[]"), None);
+        assert_eq!(more_after(""), None);
+    }
 }

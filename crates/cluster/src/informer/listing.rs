@@ -1,10 +1,11 @@
 //! The lists of an informer: all there is, page by page, and the question where a server stands.
 
+use bytes::Bytes;
 use kubeocean_model::key::{Key, OnSide};
 use tokio::time::Instant;
 
 use super::{Informer, Next, Scope};
-use crate::client::{Call, JSON, Page, Query, collection_path};
+use crate::client::{Call, JSON, Page, PageMeta, Query, collection_path};
 use crate::error::CallError;
 use crate::store::Shape;
 
@@ -22,31 +23,54 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
         self.store.progress().begin_list()
     }
 
+    /// While one page is taken in, the server makes the next: a list costs what the slower of the two needs, not their sum.
     pub(super) async fn list_in_pages(&mut self) -> Result<Box<str>, CallError> {
         let list = self.begin_list();
-        let mut more = String::new();
-        loop {
-            let mut query = self.scope.query();
-            query.add("limit", Some(PAGE));
-            query.add("continue", Some(&more));
-            let path = format!("{}{query}", self.collection());
-            let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
-            let call = Call { accept, ..Call::read("list", &self.kind, path) };
-            let page = Page::read(&self.cluster.ask(call).await?)?;
-            self.store.progress().take_in_list();
-            for object in page.items {
-                self.take_in(object);
-            }
-            for (namespace, name) in page.unreadable {
-                self.store.leave(&Key::new(namespace, name));
-            }
-            more = page.metadata.more;
-            if more.is_empty() {
-                let version = page.metadata.resource_version;
-                self.end_list(list, &version);
-                return Ok(version.into_boxed_str());
-            }
+        let mut answer = self.page("").await?;
+        let version = loop {
+            let more = Page::more_after(&answer);
+            let next = async {
+                match &more {
+                    Some(more) => Some(self.page(more).await),
+                    None => None,
+                }
+            };
+            let taken = async {
+                // The question leaves first.
+                tokio::task::yield_now().await;
+                self.take_page(&answer)
+            };
+            let (next, taken) = tokio::join!(biased; next, taken);
+            let PageMeta { more, resource_version, .. } = taken?;
+            answer = match next {
+                Some(next) => next?,
+                None if more.is_empty() => break resource_version,
+                None => self.page(&more).await?,
+            };
+        };
+        self.end_list(list, &version);
+        Ok(version.into_boxed_str())
+    }
+
+    async fn page(&self, more: &str) -> Result<Bytes, CallError> {
+        let mut query = self.scope.query();
+        query.add("limit", Some(PAGE));
+        query.add("continue", Some(more));
+        let path = format!("{}{query}", self.collection());
+        let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
+        self.cluster.ask(Call { accept, ..Call::read("list", &self.kind, path) }).await
+    }
+
+    fn take_page(&self, answer: &[u8]) -> Result<PageMeta, CallError> {
+        let page = Page::read(answer)?;
+        self.store.progress().take_in_list();
+        for object in page.items {
+            self.take_in(object);
         }
+        for (namespace, name) in page.unreadable {
+            self.store.leave(&Key::new(namespace, name));
+        }
+        Ok(page.metadata)
     }
 
     pub(super) fn end_list(&mut self, list: u64, version: &str) {

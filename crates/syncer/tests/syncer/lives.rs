@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kubeocean_api::keys::{annotations, labels};
+use kubeocean_api::keys::{annotations, finalizers, labels};
 use kubeocean_model::naming::{ClusterId, Port, VnodeName};
+use kubeocean_testkit::chaos::Partition;
 use serde_json::{Value, json};
 
 use crate::scene::{BINDING, Scene, Setting, label, text};
@@ -100,6 +101,41 @@ fn a_node_that_forgot_its_grace_while_nobody_watched_still_gives_some() {
             tokio::time::sleep(Duration::from_secs(240)).await;
             assert!(scene.get_pod("plain").is_some(), "five minutes are not over");
             wait(scene, "gone", 60, || scene.at_rest()).await;
+        },
+    );
+}
+
+#[test]
+fn a_syncer_that_is_born_while_its_binding_goes_takes_its_word_out_of_the_lenders_policy() {
+    calm_lives(
+        Setting { nodes: &[], ..Setting::default() },
+        |scene| scene.policy(&scene.phys, "all", json!({})),
+        async |scene, restarts| {
+            let entries = || {
+                let policy = scene.lenders_policy("all");
+                policy["status"]["bindings"].as_array().map_or(0, Vec::len)
+            };
+            let is_there =
+                |count| move || if entries() == count { Ok(()) } else { Err("not yet".to_owned()) };
+            wait(scene, "it is spoken of", 60, is_there(1)).await;
+            // In one moment: whoever led is gone, so is the binding, and the worker cluster does not answer for a while.
+            scene.phys.chaos.partition(Partition::Resets);
+            restarts.notify_one();
+            scene.remove(&scene.virt, "clusterbindings", "", BINDING);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert!(
+                scene.server().get("clusterbindings", "", BINDING).is_some(),
+                "nobody has asked the lender"
+            );
+            scene.phys.chaos.heal();
+            wait(scene, "no word is left", 60, is_there(0)).await;
+            wait(scene, "the binding is gone", 60, || {
+                let finalizers = scene.server().get("clusterbindings", "", BINDING);
+                let finalizers = finalizers.map(|binding| binding["metadata"]["finalizers"].to_string());
+                let held = finalizers.is_some_and(|held| held.contains(finalizers::CLUSTER_BINDING_SYNCER));
+                if held { Err("held".to_owned()) } else { Ok(()) }
+            })
+            .await;
         },
     );
 }

@@ -166,7 +166,7 @@ impl Watch {
         let now = Instant::now();
         let ends = *self.ends.get_or_insert(now + self.limit);
         let mut bookmark_at = *self.next_bookmark.get_or_insert(now + self.bookmark_every);
-        let mut changes = server.changes();
+        let mut changes = server.changes_of(self.kind.id);
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
