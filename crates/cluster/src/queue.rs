@@ -212,6 +212,20 @@ impl<K: QueueKey> Queue<K> {
         }
     }
 
+    /// Forgets what waits, and takes nothing in, until [`Queue::attend`]: for a standby, which looks at everything anyway when its time
+    /// comes. Keys of all that ever came and went would fill its memory.
+    pub fn rest(&self) {
+        let mut state = self.inner.state.lock();
+        state.rests = true;
+        state.forget_waiting();
+        self.show_depth(&state);
+    }
+
+    /// Takes keys in again.
+    pub fn attend(&self) {
+        self.inner.state.lock().rests = false;
+    }
+
     /// Lets [`Queue::run`] end when what it is working on is done.
     pub fn close(&self) {
         self.inner.state.lock().closing = true;

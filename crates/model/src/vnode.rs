@@ -34,6 +34,7 @@ use crate::bind::{Leftover, Telling};
 use crate::binding::Binding;
 use crate::lease::{Explanation, Lease, Outcome};
 use crate::naming::Port;
+use crate::resources::Resources;
 use wish::Wish;
 
 /// What is known of the worker cluster.
@@ -66,6 +67,8 @@ pub struct Situation<'a> {
     pub node: Option<Result<&'a PhysicalNode, &'a str>>,
     /// What it offers, and why. There where the node is.
     pub explanation: Option<&'a Explanation>,
+    /// What others leave of it. There where the node is.
+    pub remaining: Option<&'a Resources>,
     /// The virtual node, if it is there.
     pub existing: Option<&'a VirtualNode>,
     /// How many pods stand in the way of its removal.
@@ -112,6 +115,8 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
     }
     let node = match situation.node {
         Some(Ok(node)) => Some(node),
+        // Who lets a worker cluster go need not read its nodes.
+        Some(Err(_)) if binding.is_deleting => None,
         Some(Err(fault)) => return unreadable(situation, fault),
         None => None,
     };
@@ -167,7 +172,7 @@ fn begin(situation: &Situation<'_>, node: Option<&PhysicalNode>) -> Decision {
     }
 }
 
-/// A node that stays. Without a lease, nobody knows what the lender says, and what it offers stays as well.
+/// A node that stays. Without a lease, nobody knows what the lender says: what he said last stands, and what falls, falls.
 fn stay(
     situation: &Situation<'_>,
     existing: &VirtualNode,
@@ -178,9 +183,12 @@ fn stay(
     let before = &existing.tenure;
     let tenure = match lease {
         Some(lease) => Tenure::of(lease, Some(before), situation.now),
-        None => before.clone(),
+        None => before.passed(situation.now),
     };
-    let wish = Wish::of(situation, node, lease, &tenure);
+    let mut wish = Wish::of(situation, node, lease, &tenure);
+    if lease.is_none() {
+        wish.resources = wish::no_more_than_remains(situation, existing);
+    }
     let returned = before.leaving.as_ref().filter(|_| tenure.leaving.is_none());
     let cordon = returned.filter(|leaving| leaving.cordoned).map(|_| false);
     let change = change::update(existing, &wish, cordon, situation.now);
@@ -307,7 +315,7 @@ fn next_edge(situation: &Situation<'_>, lease: Option<&Lease>, tenure: &Tenure) 
         edges.map(|edge| edge.at).chain(closing).collect::<Vec<_>>()
     });
     let by_demand = tenure.demands().map(|demand| demand.deadline);
-    by_lease.chain(by_demand).filter(|at| *at > now).min()
+    by_lease.chain(tenure.closes_at()).chain(by_demand).filter(|at| *at > now).min()
 }
 
 fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {

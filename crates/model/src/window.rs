@@ -159,6 +159,14 @@ impl Schedule {
         span.to.filter(|_| span.from <= now).map(|to| (span.from, to))
     }
 
+    /// When it last closed, after `from` and not after `now`.
+    pub fn last_closed(&self, from: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        // What recurs weekly recurs within the last weeks, however long nobody looked.
+        let since = now.checked_sub((LOOK_BACK_DAYS * 24).hours()).unwrap_or(from).max(from);
+        let ends = self.spans(since, now).take_while(|span| span.from < now).filter_map(|span| span.to);
+        ends.filter(|end| *end > from && *end <= now).last()
+    }
+
     /// When it is open between two instants. Neighbours do not touch.
     pub fn calendar(&self, from: Timestamp, to: Timestamp) -> Vec<Interval> {
         let clipped =
@@ -176,6 +184,9 @@ impl Schedule {
         Overlap::of(self.weeks.iter().map(|week| week.spans(from, until)).collect())
     }
 }
+
+/// Two weeks: a window that falls into the hour that a clock skips is there a week before.
+const LOOK_BACK_DAYS: i64 = 15;
 
 /// Windows recur weekly and clocks change yearly: what does not change within a year and some weeks never does.
 const HORIZON_DAYS: i64 = 400;

@@ -105,6 +105,11 @@ impl Ports {
         Some(port)
     }
 
+    /// Nothing is known of a binding's virtual nodes any more: it is gone, or another process works for it.
+    pub(crate) fn forget(&self, binding_uid: &str) {
+        self.0.lock().retain(|(owner, _), _| owner != binding_uid);
+    }
+
     /// The virtual node is gone.
     pub(crate) fn release(&self, binding_uid: &str, vnode: &str) {
         self.0.lock().remove(&(binding_uid.to_owned(), vnode.to_owned()));

@@ -15,7 +15,7 @@ use kubeocean_model::action::{Action, Verb, kinds};
 use kubeocean_model::bind::{Leftover, Telling};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
-use kubeocean_model::lease::Explanation;
+use kubeocean_model::lease::{self, Explanation};
 use kubeocean_model::naming::VnodeName;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::{self, Situation, VirtualNode, Worker};
@@ -47,11 +47,14 @@ impl Syncer {
         let existing = self.world.vnode_of(name);
         let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
         let policies = self.policies.read();
-        let explanation = seen.as_ref().and_then(|seen| seen.0.as_ref().ok()).map(|node| {
-            self.world
-                .usage
-                .with(name, |ledger| Explanation::of(&binding, &policies.all, &node.node, ledger, now))
-        });
+        let node = seen.as_ref().and_then(|seen| seen.0.as_ref().ok()).map(|node| &node.node);
+        let explained = |by: &lease::Policies| {
+            let explain =
+                |node| self.world.usage.with(name, |all| Explanation::of(&binding, by, node, all, now));
+            node.map(explain)
+        };
+        let explanation = explained(&policies.all);
+        let remaining = node.map(|node| self.world.usage.with(name, |all| all.remaining_of(node.base())));
         let worker = match self.pulse.worker() {
             Worker::Known if !was_known => Worker::NotKnown,
             worker => worker,
@@ -63,6 +66,10 @@ impl Syncer {
         }
         let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
         let existing = existing.as_deref();
+        // A node that is leased goes on by what its lender said last, as long as nobody may read what he says now.
+        let last_word = policies.last_word.as_ref().filter(|_| existing.is_some());
+        let is_behind = is_behind || last_word.is_some();
+        let explanation = last_word.map_or(explanation, explained);
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
         let (preferred, known) = (derived.preferred_port(), existing.and_then(VirtualNode::port));
@@ -79,13 +86,10 @@ impl Syncer {
             Ok(unseen) => unseen,
             Err(verdict) => return verdict,
         };
-        let belongings = if (goes && unseen == 0) || existing.is_none() {
-            match self.belongings(vnode, goes).await {
-                Ok(belongings) => belongings,
-                Err(verdict) => return verdict,
-            }
-        } else {
-            Vec::new()
+        let alone = (goes && unseen == 0) || existing.is_none();
+        let belongings = match self.belongings(vnode, alone, goes).await {
+            Ok(belongings) => belongings,
+            Err(verdict) => return verdict,
         };
         let address = self.proxiers.address_of(vnode);
         let situation = Situation {
@@ -96,6 +100,7 @@ impl Syncer {
             is_behind,
             node: seen.as_ref().map(|seen| seen.0.as_ref().map_err(String::as_str)),
             explanation: explanation.as_ref(),
+            remaining: remaining.as_ref(),
             existing,
             occupants: holds + unseen,
             belongings: &belongings,
@@ -112,7 +117,10 @@ impl Syncer {
             Err(verdict) => return verdict,
         };
         let written_at = self.reconciler.clock.now();
-        self.timekeeping.looked(name, decision.again_at, written_at);
+        // An edge that nobody could act on is late until someone can.
+        if matches!(worker, Worker::Known) || binding.is_deleting {
+            self.timekeeping.looked(name, decision.again_at, written_at);
+        }
         let since = existing.and_then(|existing| existing.tenure.demanded_since());
         self.timekeeping.reclaims(name, since, holds + unseen, written_at);
         self.tell_node(vnode, uid.as_deref(), &decision.events);
@@ -249,6 +257,8 @@ impl Syncer {
     /// Learns which ports are taken, before any is handed out: those of this binding's virtual nodes, and of all that are answered for at
     /// the same address. The server is asked, since a store knows neither what others have nor what someone has hidden.
     pub(crate) async fn learn_ports(&self) {
+        // What was so in an earlier term may not be so any more.
+        self.ports.forget(&self.subject.uid);
         // Those of older installations have no uid.
         self.ports.know(&self.subject.uid, self.world.vnodes.all().iter().map(|(_, vnode)| &vnode.0));
         let ours = format!("{}={}", labels::BINDING_UID, self.subject.uid);
@@ -312,8 +322,12 @@ impl Syncer {
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten
     /// seconds.
-    async fn belongings(&self, vnode: &str, goes: bool) -> Result<Vec<Leftover>, Verdict> {
+    async fn belongings(&self, vnode: &str, alone: bool, goes: bool) -> Result<Vec<Leftover>, Verdict> {
         let mut all = Vec::new();
+        // What stays keeps what it has.
+        if !alone {
+            return Ok(all);
+        }
         if let Some(seen) = self.world.virtual_csi.get(&Key::cluster_scoped(vnode)) {
             all.push(Leftover { kind: kinds::CSI_NODE, meta: seen.0.meta.clone() });
         }

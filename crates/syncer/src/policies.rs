@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::store::Entry;
 use kubeocean_model::key::Side;
 use kubeocean_model::lease;
 use kubeocean_model::object::Object;
@@ -57,6 +58,8 @@ pub(crate) struct Read {
     pub(crate) seen: BTreeMap<(Side, String), Arc<SeenPolicy>>,
     /// As leases are judged by them.
     pub(crate) all: lease::Policies,
+    /// Where the lender's may not be read any more: as they were when they last could be.
+    pub(crate) last_word: Option<lease::Policies>,
 }
 
 impl Policies {
@@ -123,27 +126,34 @@ impl Policies {
             }
         }
         let access = self.state.lock().access;
-        let mut seen = BTreeMap::new();
-        let mut candidates = |side, objects: Vec<(String, Arc<SeenPolicy>)>| -> Vec<lease::Candidate> {
-            let all = objects.iter().filter(|(_, policy)| !policy.meta.is_deleting());
-            let all = all.map(|(_, policy)| policy.candidate.clone()).collect();
-            seen.extend(objects.into_iter().map(|(name, policy)| ((side, name), policy)));
-            all
+        let read_all = |objects: Vec<(String, Arc<Entry<Object>>)>| -> Vec<(String, Arc<SeenPolicy>)> {
+            let read = |object: &Object| Arc::new(SeenPolicy::read(object, &self.zone));
+            objects.into_iter().map(|(name, object)| (name, read(&object))).collect()
         };
-        let read = |object: &Object| Arc::new(SeenPolicy::read(object, &self.zone));
-        let computing = self.world.virtual_policies.all();
-        let computing = computing.iter().map(|(key, object)| (key.name.to_string(), read(object))).collect();
-        let computing = candidates(Side::Virtual, computing);
-        let worker = match access {
-            Access::Unknown | Access::NotServed => lease::WorkerPolicies::NotServed,
-            Access::Unreadable => lease::WorkerPolicies::Unreadable,
-            Access::Served => {
-                let all = self.world.physical_policies.all();
-                let all = all.iter().map(|(key, object)| (key.name.to_string(), read(object))).collect();
-                lease::WorkerPolicies::Served(candidates(Side::Physical, all))
-            }
+        let candidates = |policies: &[(String, Arc<SeenPolicy>)]| -> Vec<lease::Candidate> {
+            let standing = policies.iter().filter(|(_, policy)| !policy.meta.is_deleting());
+            standing.map(|(_, policy)| policy.candidate.clone()).collect()
         };
-        let read = Arc::new(Read { edits, access, seen, all: lease::Policies { worker, computing } });
+        let virtually = self.world.virtual_policies.all().into_iter();
+        let virtually = read_all(virtually.map(|(key, object)| (key.name.to_string(), object)).collect());
+        let physically = self.world.physical_policies.all().into_iter();
+        let physically = read_all(physically.map(|(key, object)| (key.name.to_string(), object)).collect());
+        let computing = candidates(&virtually);
+        let lenders = || lease::WorkerPolicies::Served(candidates(&physically));
+        let was_heard = self.world.physical_policies.progress().is_synced();
+        let (worker, last) = match access {
+            Access::Unknown | Access::NotServed => (lease::WorkerPolicies::NotServed, None),
+            Access::Unreadable => (lease::WorkerPolicies::Unreadable, was_heard.then(lenders)),
+            Access::Served => (lenders(), None),
+        };
+        let on = |side: Side| move |(name, policy)| ((side, name), policy);
+        let mut seen: BTreeMap<_, _> = virtually.into_iter().map(on(Side::Virtual)).collect();
+        if access == Access::Served {
+            seen.extend(physically.into_iter().map(on(Side::Physical)));
+        }
+        let last_word = last.map(|worker| lease::Policies { worker, computing: computing.clone() });
+        let all = lease::Policies { worker, computing };
+        let read = Arc::new(Read { edits, access, seen, all, last_word });
         self.state.lock().read = Some(Arc::clone(&read));
         read
     }

@@ -35,8 +35,8 @@ const LOST_AFTER: Duration = Duration::from_secs(40);
 /// And not before so many questions in a row went unanswered: one that slept through its own deadline proves nothing.
 const FAILURES: u32 = 3;
 
-/// A syncer that was just born gives the worker cluster this long to be known before it takes it for one of which nothing will be
-/// known: twenty seconds more than it takes to find it lost.
+/// A worker cluster that is being listed is given this long to be known, before it is taken for one of which nothing will be:
+/// twenty seconds more than it takes to find it lost.
 const LEARNS_FOR: Duration = Duration::from_secs(60);
 
 /// A server that has just started does not know its own roles, and refuses everyone for a moment.
@@ -57,9 +57,8 @@ pub struct Pulse {
 }
 
 struct State {
-    born_at: Instant,
-    /// Whether it was ever known.
-    was_known: bool,
+    /// When it was last known; at first, when this syncer was born.
+    known_at: Instant,
     heard_at: Instant,
     failures: u32,
     /// Whether something could not be followed when it was last looked at.
@@ -89,8 +88,7 @@ impl Pulse {
         changed: Arc<dyn Fn(bool) + Send + Sync>,
     ) -> Self {
         let state = State {
-            born_at: Instant::now(),
-            was_known: false,
+            known_at: Instant::now(),
             heard_at: Instant::now(),
             failures: 0,
             was_behind: false,
@@ -170,11 +168,11 @@ impl Pulse {
         state.refused.is_none() && !state.is_lost()
     }
 
-    /// Whether nothing is known of it yet, and may be in a moment.
+    /// Whether nothing is known of it now, and something may be in a moment.
     pub(crate) fn is_learning(&self) -> bool {
         let state = self.state.lock();
         let is_possible = state.refused.is_none() && !state.is_lost();
-        is_possible && !state.was_known && state.born_at.elapsed() < LEARNS_FOR
+        is_possible && self.judge(&state) == Worker::NotKnown && state.known_at.elapsed() < LEARNS_FOR
     }
 
     /// Why not, for people.
@@ -289,7 +287,9 @@ impl Pulse {
             let now = self.judge(&state);
             let passed_over = state.passed_over;
             state.passed_over = passed_over && now != Worker::Known;
-            state.was_known |= now == Worker::Known;
+            if now == Worker::Known {
+                state.known_at = Instant::now();
+            }
             (state.told.replace(now), now, passed_over)
         };
         let was_lost = matches!(before, Some(Worker::Lost { .. }));

@@ -63,12 +63,14 @@ pub(crate) struct Renewals {
 impl Renewals {
     /// Renews for as long as this process leads.
     pub(crate) async fn run_until(&self, stop: CancellationToken) {
+        self.queue.attend();
         self.world.vnodes.progress().synced().await;
         let known = self.world.vnodes.all().into_iter().map(|(key, _)| key.name.to_string()).collect();
         *self.known.lock() = known;
         self.renew_all();
         let look = |vnode: String| async move { self.renew(&vnode).await };
         self.queue.run_until(stop, AT_A_TIME, look).await;
+        self.queue.rest();
     }
 
     /// All of them are due: what another leader did meanwhile is not known, nor for how long this machine has slept.

@@ -55,6 +55,11 @@ pub enum SyncerError {
     /// The computing cluster.
     #[error(transparent)]
     WhoIsIt(#[from] WhoIsIt),
+    /// Another binding has its name now.
+    #[error(
+        "ClusterBinding {0} was deleted and made anew: this syncer worked for the former one; start it again for the new one"
+    )]
+    MadeAnew(String),
     /// The machine's time zone.
     #[error("TZ: {0}")]
     Zone(#[from] UnknownZone),
@@ -104,7 +109,7 @@ pub async fn run_inline(
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
     let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
     let subject = subject(&parsed, &namespace, &virtual_cluster);
-    let metrics = virt.metrics().clone();
+    let (metrics, taken) = (virt.metrics().clone(), ports.clone());
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
         settings: settings(&nodes, version_of(&phys).await),
@@ -131,6 +136,7 @@ pub async fn run_inline(
         () = report => {}
     }
     forget_queues(&metrics, &subject);
+    taken.forget(&subject.uid);
     Ok(())
 }
 
@@ -144,6 +150,19 @@ fn readiness(syncer: &Syncer) -> Result<(), String> {
         Worker::NotKnown => {
             let trouble = syncer.pulse.trouble();
             Err(trouble.unwrap_or_else(|| "the worker cluster is being listed".to_owned()))
+        }
+    }
+}
+
+impl Syncer {
+    /// Waits until another binding has the name of the one that this syncer works for.
+    async fn until_made_anew(&self) -> SyncerError {
+        let key = Key::cluster_scoped(&*self.subject.binding);
+        loop {
+            tokio::time::sleep(LOOK_FOR_IT).await;
+            if self.world.bindings.get(&key).is_some_and(|seen| *seen.uid != *self.subject.uid) {
+                return SyncerError::MadeAnew(self.subject.binding.to_string());
+            }
         }
     }
 }
@@ -313,9 +332,13 @@ fn loops(
         });
     }
     let (pulse, renewals, duties) = (syncer.pulse.clone(), syncer.clone(), syncer.clone());
+    let identity = syncer.clone();
     supervisor
         .always("events", move |stop| reporter.run_until(stop))
         .always("connection", move |stop| async move { connector.run_until(stop).await })
+        .always("identity", move |stop| async move {
+            stop.run_until_cancelled(identity.until_made_anew()).await.map_or(Ok(()), Err)
+        })
         .always("pulse", move |stop| async move { pulse.run_until(stop).await })
         .leading("leases", move |stop| {
             let syncer = renewals.clone();

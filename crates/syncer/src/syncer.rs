@@ -140,6 +140,9 @@ impl Syncer {
         let retry = Retry { seed: seed.unwrap_or(Retry::default().seed), ..Retry::default() };
         let queue = Queue::new(queue_name("duties", &subject), retry, &metrics);
         let leases = Queue::new(queue_name("leases", &subject), retry, &metrics);
+        // Until this process leads.
+        queue.rest();
+        leases.rest();
         let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
         let policies = Policies::new(&world, zone);
         let standings = Standings::default();
@@ -242,6 +245,12 @@ impl Syncer {
 
     /// Does everything else while this process leads.
     pub async fn lead_duties(&self, stop: CancellationToken) {
+        self.reconciler.queue.attend();
+        self.lead_through(stop).await;
+        self.reconciler.queue.rest();
+    }
+
+    async fn lead_through(&self, stop: CancellationToken) {
         if stop.run_until_cancelled(self.world.virtually_synced()).await.is_none() {
             return;
         }
@@ -249,6 +258,7 @@ impl Syncer {
             return;
         }
         self.world.look_at_everything(&self.reconciler.queue);
+        self.standings.nodes().into_iter().for_each(|node| self.reconciler.queue.add(Duty::Node(node)));
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
         tokio::select! {

@@ -23,6 +23,8 @@ pub(super) struct State<K> {
     pub(super) not_before: BTreeMap<K, Instant>,
     pub(super) sequence: u64,
     pub(super) closing: bool,
+    /// Nobody will work on it for a while, and whoever does begins with everything.
+    pub(super) rests: bool,
     /// Since when someone works on it. What waited longer waited for nobody.
     pub(super) run_since: Option<Instant>,
 }
@@ -39,6 +41,7 @@ impl<K> Default for State<K> {
             not_before: BTreeMap::new(),
             sequence: 0,
             closing: false,
+            rests: false,
             run_since: None,
         }
     }
@@ -53,8 +56,21 @@ impl<K> State<K> {
 }
 
 impl<K: QueueKey> State<K> {
+    /// Forgets all that waits; what is being worked on comes back by itself.
+    pub(super) fn forget_waiting(&mut self) {
+        self.lines.iter_mut().for_each(|(_, line)| line.clear());
+        self.waiting.clear();
+        self.delayed.clear();
+        self.due.clear();
+        self.failures.clear();
+        self.not_before.clear();
+    }
+
     /// Whether it is being worked on.
     pub(super) fn add(&mut self, key: K) -> bool {
+        if self.rests {
+            return false;
+        }
         if let Some(again) = self.active.get_mut(&key) {
             *again = true;
             return true;
@@ -72,7 +88,10 @@ impl<K: QueueKey> State<K> {
 
     /// The earlier of two times counts.
     pub(super) fn add_at(&mut self, key: K, at: Instant) {
-        if self.waiting.contains(&key) || self.due.get(&key).is_some_and(|(known, _)| *known <= at) {
+        if self.rests
+            || self.waiting.contains(&key)
+            || self.due.get(&key).is_some_and(|(known, _)| *known <= at)
+        {
             return;
         }
         self.forget_delay(&key);

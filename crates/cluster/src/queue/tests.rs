@@ -44,6 +44,20 @@ async fn drain(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_at_rest_keeps_nothing_and_takes_keys_in_again_afterwards() {
+    let queue: Queue<String> = Queue::new("test", Retry::default(), &Metrics::new("test"));
+    queue.add("before".to_owned());
+    queue.add_after("later".to_owned(), Duration::from_secs(1));
+    queue.rest();
+    queue.add("meanwhile".to_owned());
+    queue.add_after("meanwhile later".to_owned(), Duration::from_secs(1));
+    assert_eq!(queue.sizes(), Sizes::default());
+    queue.attend();
+    queue.add("after".to_owned());
+    assert_eq!(queue.sizes(), Sizes { ready: 1, ..Sizes::default() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_waits_is_there_once() {
     let queue = queue();
     for _ in 0..5 {

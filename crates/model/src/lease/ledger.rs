@@ -7,7 +7,7 @@ use kubeocean_api::keys::labels;
 
 use crate::binding::Binding;
 use crate::quantity::Quantity;
-use crate::resources::Resources;
+use crate::resources::{Resources, countable};
 use crate::selector::Labels;
 
 /// On whose behalf a pod runs in the worker cluster.
@@ -112,6 +112,15 @@ impl Ledger {
     /// What others use of the node.
     pub fn used(&self) -> Resources {
         self.sum(|user| *user != User::Ours)
+    }
+
+    /// What others leave of a node that has so much.
+    pub fn remaining_of(&self, base: &Resources) -> Resources {
+        let used = self.used();
+        let left = |resource: &str, amount: Quantity| {
+            countable(resource, (amount - used.get(resource)).at_least_zero())
+        };
+        base.iter().map(|(resource, amount)| (resource, left(resource, amount))).collect()
     }
 
     /// What we use of it.

@@ -363,9 +363,12 @@ fn spec(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>) -> Option<Act
             taints.push(written(wanted));
         }
     }
-    let cordon = cordon.filter(|cordon| *cordon != existing.unschedulable);
     let tainted = taints != existing.taints;
-    if !tainted && cordon.is_none() {
+    // Who takes it away makes that a node goes under its pods. We do, of one that leaves.
+    let leaves = cordon == Some(true) || existing.meta.is_deleting();
+    let held = leaves || existing.meta.finalizers.iter().any(|one| **one == *finalizers::VNODE);
+    let cordon = cordon.filter(|cordon| *cordon != existing.unschedulable);
+    if !tainted && cordon.is_none() && held {
         return None;
     }
     let mut spec = Map::new();
@@ -375,7 +378,13 @@ fn spec(existing: &VirtualNode, wish: &Wish, cordon: Option<bool>) -> Option<Act
     if let Some(cordon) = cordon {
         spec.insert("unschedulable".to_owned(), if cordon { true.into() } else { Value::Null });
     }
-    let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body: json!({"spec": spec}) };
+    let mut body = json!({"spec": spec});
+    if !held {
+        let others = existing.meta.finalizers.iter().map(|one| &**one);
+        let all: Vec<&str> = others.chain([finalizers::VNODE]).collect();
+        body["metadata"] = json!({"finalizers": all});
+    }
+    let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
     let action = on(existing, verb, "who may run on it has changed");
     Some(action.if_version(&*existing.meta.resource_version))
 }

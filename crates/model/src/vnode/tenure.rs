@@ -48,6 +48,9 @@ pub struct Terms {
     /// When it closed; `None` while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
+    /// While it is closed, when it is to open again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_at: Option<Timestamp>,
 }
 
 /// Why a node goes, and since when that is so.
@@ -126,8 +129,14 @@ impl Terms {
             let before = before.filter(|before| before.policy == policy.name);
             let known = before.and_then(|before| before.closed_at.or(before.closes_at));
             // A window that was cut short closes when that is noticed, and one that nobody watched closed in time.
-            known.filter(|at| *at <= now).unwrap_or(now)
+            let known = known.filter(|at| *at <= now);
+            // It may have opened and closed again since then, while nobody watched: the grace counts from the last time.
+            let unwatched = before.and_then(|before| before.opens_at.or(before.closes_at));
+            let unwatched = unwatched.filter(|at| *at <= now);
+            unwatched.and_then(|from| policy.schedule.last_closed(from, now)).or(known).unwrap_or(now)
         });
+        let next = policy.schedule.next_edge(now);
+        let opens_at = next.filter(|edge| edge.opens).map(|edge| edge.at);
         let mut limits = BTreeMap::<String, Vec<String>>::new();
         for limit in &policy.limits {
             limits.entry(limit.resource.clone()).or_default().push(limit.cap.in_short());
@@ -137,8 +146,17 @@ impl Terms {
             limits,
             force_reclaim: policy.force_reclaim,
             grace_seconds: policy.grace_seconds,
-            closes_at: policy.schedule.closes_at(now),
+            closes_at: next.filter(|edge| !edge.opens).map(|edge| edge.at),
             closed_at,
+            opens_at,
+        }
+    }
+
+    /// The same terms, of which nobody can say whether they still stand: a window that was to close by now has closed.
+    fn passed(&self, now: Timestamp) -> Self {
+        match self.closes_at.filter(|at| *at <= now) {
+            Some(at) => Self { closed_at: Some(at), closes_at: None, ..self.clone() },
+            None => self.clone(),
         }
     }
 
@@ -158,6 +176,16 @@ impl Tenure {
             computing: computing
                 .map(|policy| terms(policy, before.and_then(|before| before.computing.as_ref()))),
             leaving: None,
+        }
+    }
+
+    /// A lease that goes on as far as anyone knows, while nobody can read its policies.
+    pub(super) fn passed(&self, now: Timestamp) -> Self {
+        let passed = |terms: &Option<Terms>| terms.as_ref().map(|terms| terms.passed(now));
+        Self {
+            worker: passed(&self.worker),
+            computing: passed(&self.computing),
+            leaving: self.leaving.clone(),
         }
     }
 

@@ -8,7 +8,7 @@ use kubeocean_api::keys::taints::{self, Mark, NODE_CONTROLLER_KEYS};
 use kubeocean_api::keys::{PREFIX, annotations, conditions, labels, reasons};
 use serde_json::{Map, Value, json};
 
-use super::{PhysicalNode, Situation, Taint, Tenure};
+use super::{PhysicalNode, Situation, Taint, Tenure, VirtualNode};
 use crate::condition::whole_seconds;
 use crate::lease::{Lease, Policy};
 use crate::naming::{Port, label_value};
@@ -84,9 +84,21 @@ impl Wish {
 /// What a lease offers; not more than before, as long as nobody knows who uses what.
 fn offered(lease: &Lease, situation: &Situation<'_>) -> Resources {
     let offered = lease.offered();
-    let Some(existing) = situation.existing.filter(|_| situation.is_behind) else { return offered };
+    match situation.existing.filter(|_| situation.is_behind) {
+        Some(existing) => bounded(&offered, existing),
+        None => offered,
+    }
+}
+
+/// What a node offers of which nobody can read the policies: as before, and never more than others leave.
+pub(super) fn no_more_than_remains(situation: &Situation<'_>, existing: &VirtualNode) -> Option<Resources> {
+    situation.remaining.map(|remaining| bounded(remaining, existing))
+}
+
+/// Not more than was offered before.
+fn bounded(amounts: &Resources, existing: &VirtualNode) -> Resources {
     let before = |resource: &str| existing.allocatable.get(resource).and_then(|amount| amount.parse().ok());
-    let bounded = offered.iter().filter_map(|(resource, amount)| {
+    let bounded = amounts.iter().filter_map(|(resource, amount)| {
         let before: Quantity = before(resource)?;
         Some((resource, amount.min(before)))
     });

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubeocean_api::keys::{annotations, labels};
+use kubeocean_api::keys::{annotations, finalizers, labels, taints};
 use kubeocean_model::action::{Action, Verb};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::lease::{Explanation, Ledger, Policies, User, WorkerPolicies};
@@ -15,7 +15,7 @@ use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::{self, Twin, VirtualPod};
 use kubeocean_model::resources::Resources;
 use kubeocean_model::selector::NodeSelector;
-use kubeocean_model::vnode::{PhysicalNode, Settings, Situation, VirtualNode, Worker, plan};
+use kubeocean_model::vnode::{PhysicalNode, Settings, Situation, Tenure, VirtualNode, Worker, plan};
 use kubeocean_model::window::Zone;
 use serde_json::{Value, json};
 
@@ -30,6 +30,8 @@ struct Life {
     used: Vec<(&'static str, &'static str)>,
     worker: Worker,
     is_behind: bool,
+    /// Whether the lender's policies may be read.
+    is_readable: bool,
     vnode: Option<Value>,
     pods: Vec<Value>,
     now: Timestamp,
@@ -74,6 +76,7 @@ impl Life {
             used: Vec::new(),
             worker: Worker::Known,
             is_behind: false,
+            is_readable: true,
             vnode: None,
             pods: Vec::new(),
             now: "2026-11-20T12:00:00Z".parse().unwrap(),
@@ -94,11 +97,15 @@ impl Life {
         let node = self.node.as_ref().map(|node| PhysicalNode::read(&object(node)));
         let candidates =
             self.policies.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect();
-        let policies = Policies { worker: WorkerPolicies::Served(candidates), computing: Vec::new() };
+        let worker =
+            if self.is_readable { WorkerPolicies::Served(candidates) } else { WorkerPolicies::Unreadable };
+        let policies = Policies { worker, computing: Vec::new() };
         let mut ledger = Ledger::default();
         let used: Resources =
             self.used.iter().map(|(resource, amount)| (*resource, amount.parse().unwrap())).collect();
         ledger.put("theirs", User::Namespace("theirs".to_owned()), used);
+        let base = node.as_ref().and_then(|node| node.as_ref().ok()).map(|node| node.node.base());
+        let remaining = base.map(|base| ledger.remaining_of(base));
         let explanation = node
             .as_ref()
             .and_then(|node| node.as_ref().ok())
@@ -112,6 +119,7 @@ impl Life {
             is_behind: self.is_behind,
             node: node.as_ref().map(|node| node.as_ref().map_err(String::as_str)),
             explanation: explanation.as_ref(),
+            remaining: remaining.as_ref(),
             existing: existing.as_ref(),
             occupants: self.pods.len(),
             belongings: &[],
@@ -356,6 +364,96 @@ fn the_life_of_a_virtual_node_is_what_people_have_read() {
     assert!(life.vnode.is_none());
     let text = life.text;
     crate::is_golden(GOLDEN, &text);
+}
+
+fn tenure(life: &Life) -> Tenure {
+    VirtualNode::read(&object(life.vnode.as_ref().unwrap())).tenure
+}
+
+/// Leased in a window of two hours a day, and looked at in it.
+fn by_day() -> Life {
+    let mut life = Life::new();
+    life.policies = vec![policy(json!({
+        "timeWindows": [{"start": "11:00", "end": "12:59"}], "forceReclaim": true, "gracefulReclaimPeriodSeconds": 14_400,
+    }))];
+    life.step("leased");
+    life
+}
+
+#[test]
+fn a_grace_period_counts_from_the_last_time_that_the_window_closed_also_if_nobody_watched() {
+    let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap();
+    // Asleep from before the end of one window until after the end of the next, and of the one after that.
+    for (wakes, closed) in [
+        ("2026-11-20T20:00:00Z", "2026-11-20T13:00:00Z"),
+        ("2026-11-21T13:30:00Z", "2026-11-21T13:00:00Z"),
+        ("2026-12-24T09:00:00Z", "2026-12-23T13:00:00Z"),
+    ] {
+        let mut life = by_day();
+        life.now = at(wakes);
+        life.step("awake");
+        assert_eq!(tenure(&life).worker.unwrap().closed_at, Some(at(closed)), "{wakes}");
+    }
+    // Closed as anyone saw, asleep, and closed again.
+    let mut life = by_day();
+    life.now = at("2026-11-20T13:00:00Z");
+    life.step("closed");
+    life.now = at("2026-11-21T10:59:59Z");
+    life.step("still closed");
+    assert_eq!(tenure(&life).worker.unwrap().closed_at, Some(at("2026-11-20T13:00:00Z")));
+    life.now = at("2026-11-21T19:00:00Z");
+    life.step("closed again");
+    assert_eq!(tenure(&life).worker.unwrap().closed_at, Some(at("2026-11-21T13:00:00Z")));
+    // Another window does not make the time that it is closed any shorter.
+    life.policies = vec![policy(json!({
+        "timeWindows": [{"start": "15:00", "end": "15:59"}], "forceReclaim": true, "gracefulReclaimPeriodSeconds": 14_400,
+    }))];
+    life.step("edited");
+    assert_eq!(tenure(&life).worker.unwrap().closed_at, Some(at("2026-11-21T13:00:00Z")));
+}
+
+#[test]
+fn a_lender_whose_policies_may_not_be_read_gets_his_node_back_at_the_time_that_he_said_last() {
+    let mut life = by_day();
+    life.pods = vec![pod("plain", &json!({}))];
+    life.is_readable = false;
+    life.step("not readable");
+    assert!(!tenure(&life).is_closed());
+    let (_, told) = life.decide();
+    assert!(told.contains("again at 2026-11-20T13:00:00Z"), "{told}");
+    life.used = vec![("cpu", "6")];
+    life.step("they use more of it");
+    assert_eq!(life.vnode.as_ref().unwrap()["status"]["allocatable"]["cpu"], "2");
+    life.used.clear();
+    life.wait(120);
+    life.step("and less: nobody knows whether that may be offered");
+    assert_eq!(life.vnode.as_ref().unwrap()["status"]["allocatable"]["cpu"], "2");
+    life.now = "2026-11-20T13:00:00Z".parse().unwrap();
+    life.step("closed");
+    assert!(tenure(&life).is_closed());
+    let taints = life.vnode.as_ref().unwrap()["spec"]["taints"].to_string();
+    assert!(taints.contains(taints::OUT_OF_TIME_WINDOWS_KEY), "{taints}");
+}
+
+#[test]
+fn a_node_that_cannot_be_read_does_not_keep_its_binding() {
+    let mut life = Life::new();
+    life.step("leased");
+    merge(life.node.as_mut().unwrap(), &json!({"status": {"allocatable": {"cpu": "lots"}}}));
+    assert!(life.decide().0.is_empty());
+    life.binding.is_deleting = true;
+    life.step("it goes");
+    assert!(life.vnode.is_none());
+}
+
+#[test]
+fn a_virtual_node_gets_back_what_holds_it_until_its_pods_are_gone() {
+    let mut life = Life::new();
+    life.step("leased");
+    merge(life.vnode.as_mut().unwrap(), &json!({"metadata": {"finalizers": ["others.example.com/theirs"]}}));
+    life.step("held again");
+    let held = life.vnode.as_ref().unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(held, json!(["others.example.com/theirs", finalizers::VNODE]));
 }
 
 /// Excluded node types are never leased, and labels that are too many are left out with a word.
