@@ -405,7 +405,7 @@ impl ApiServer {
         if !changed.is_empty() {
             self.run_hooks();
             let kinds = self.0.changed_kinds.lock();
-            changed.iter().filter_map(|kind| kinds.get(kind)).for_each(|kind| drop(kind.send(())));
+            changed.iter().filter_map(|kind| kinds.get(kind)).for_each(|kind| kind.send(()));
             drop(kinds);
             self.0.changed.send(());
         }
