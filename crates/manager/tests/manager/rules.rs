@@ -145,12 +145,13 @@ impl Scene {
             Err(format!("{} {} was of {was:?} and is now of {is:?}", commit.plural, commit.name))
         });
         let (bindings, restored) = (self.virt.server.clone(), Arc::clone(&self.restored));
-        let is_inline = Arc::clone(&self.is_inline);
+        let was_inline = Arc::clone(&self.was_inline);
         oracle.always("V", &self.virt.server, RUNS_THE_LIVING, move |commit| {
-            // A manager that runs the workers itself replaces it, and who came back with an older etcd was gone a moment ago.
+            // A manager that runs the workers itself replaces it, and what it wrote may be done after its end. Who came back with an older
+            // etcd was gone a moment ago.
             let judged = is_child(commit)
                 && begins_to_go(commit)
-                && !is_inline.load(Ordering::Relaxed)
+                && !was_inline.load(Ordering::Relaxed)
                 && !*restored.read();
             // What older installations made may not be what can be changed into ours.
             let stamped = |old: &&Value| label(old, labels::MANAGED_BY) == labels::MANAGED_BY_VALUE && judged;

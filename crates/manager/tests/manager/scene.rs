@@ -68,8 +68,6 @@ pub(crate) struct Scene {
     pub(crate) inline: Arc<AtomicBool>,
     /// Whether they ever were run by the manager itself.
     pub(crate) was_inline: Arc<AtomicBool>,
-    /// Whether they are, by the manager that was started last.
-    pub(crate) is_inline: Arc<AtomicBool>,
     /// What the last inline worker that was started reaches its worker cluster by.
     pub(crate) phys: Arc<Mutex<Option<Cluster<Physical>>>>,
     /// What is asked with kubeconfigs whose second word is `far`.
@@ -108,7 +106,6 @@ impl Scene {
             restored: Arc::default(),
             inline: Arc::default(),
             was_inline: Arc::default(),
-            is_inline: Arc::default(),
             phys: Arc::default(),
             far: Traffic::of("far", &world.oracle),
             managers: 1,
@@ -197,9 +194,7 @@ impl Scene {
     }
 
     fn workers(&self) -> Workers {
-        let inline = self.inline.load(Ordering::Relaxed);
-        self.is_inline.store(inline, Ordering::Relaxed);
-        if !inline {
+        if !self.inline.load(Ordering::Relaxed) {
             return Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in())))));
         }
         self.was_inline.store(true, Ordering::Relaxed);
