@@ -4,6 +4,7 @@
 
 mod real;
 mod residents;
+mod rules;
 mod scene;
 mod simulated;
 mod stories;

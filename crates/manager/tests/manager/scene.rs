@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kubeocean_api::keys::names::SYNCER_PREFIX;
-use kubeocean_api::keys::{annotations, finalizers, labels};
+use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::clock::Clock;
@@ -24,21 +24,16 @@ use kubeocean_testkit::oracle::Oracle;
 use kubeocean_testkit::simulation::{Site, World};
 use kubeocean_testkit::story::Story;
 use kubeocean_testkit::traffic::Traffic;
-use kubeocean_testkit::{ApiServer, Commit, Options, Verb};
+use kubeocean_testkit::{ApiServer, Options};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::residents::{MOMENT, Resident, collection, has_finalizer, is_deleting, label, live, path, text};
+use crate::residents::{MOMENT, Resident, collection, is_deleting, label, live, path, text};
+use crate::rules::SWEPT;
 
 pub(crate) const NAMESPACE: &str = "kubeocean-system";
 pub(crate) const MOUNT: &str = "mount";
-
-pub(crate) const ONLY_OURS: &str = "nothing of others is touched";
-pub(crate) const NOT_OF_THE_LIVING: &str = "nothing that the syncer of a living binding made is removed";
-pub(crate) const ONE_EACH: &str = "never two Deployments of one role";
-pub(crate) const SYNCER_LIVES: &str = "a syncer is not taken away before its work is done";
-pub(crate) const CONFIRMED: &str = "a binding goes after its Deployments";
 
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10 * 60);
 const REST_AFTER_RESTORE: Duration = Duration::from_secs(45 * 60);
@@ -60,9 +55,6 @@ pub(crate) const CHILDREN: [&str; 8] = [
     "horizontalpodautoscalers",
 ];
 
-/// What syncers and proxiers make, and the manager removes when their bindings go.
-const SWEPT: [&str; 5] = ["nodes", "leases", "csinodes", "pods", "certificatesigningrequests"];
-
 /// All clusters, and the manager's end of the wire. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Scene {
@@ -75,7 +67,7 @@ pub(crate) struct Scene {
     /// How workers are run by the manager that starts next.
     pub(crate) inline: Arc<AtomicBool>,
     /// Whether they ever were run by the manager itself.
-    was_inline: Arc<AtomicBool>,
+    pub(crate) was_inline: Arc<AtomicBool>,
     /// What the last inline worker that was started reaches its worker cluster by.
     pub(crate) phys: Arc<Mutex<Option<Cluster<Physical>>>>,
     /// What is asked with kubeconfigs whose second word is `far`.
@@ -265,100 +257,6 @@ impl Scene {
         tokio::join!(self.virt.server.controllers(), residents);
     }
 
-    fn rules(&self) {
-        let oracle = &self.world.oracle;
-        let server = self.virt.server.clone();
-        oracle.always("V", &self.virt.server, ONLY_OURS, |commit| {
-            let Some(old) = commit.old.as_deref().filter(|_| commit.actor == MANAGER) else { return Ok(()) };
-            let held = commit.plural == "leases" && commit.namespace == NAMESPACE;
-            if held || !CHILDREN.contains(&&*commit.plural) && !SWEPT.contains(&&*commit.plural) {
-                return Ok(());
-            }
-            if is_ours(old) { Ok(()) } else { Err(format!("{} {} is not ours", commit.plural, commit.name)) }
-        });
-        let (bindings, restored) = (server.clone(), Arc::clone(&self.restored));
-        oracle.always("V", &self.virt.server, NOT_OF_THE_LIVING, move |commit| {
-            let goes = commit.actor == MANAGER && SWEPT.contains(&&*commit.plural) && begins_to_go(commit);
-            // Who came back with an older etcd was gone a moment ago.
-            let Some(old) = commit.old.as_deref().filter(|_| goes && !*restored.read()) else {
-                return Ok(());
-            };
-            let all = bindings.list_at(commit.revision, "clusterbindings", None);
-            let held = commit.plural == "leases" && commit.namespace == NAMESPACE;
-            let is_whose = |binding: &Value| {
-                if held {
-                    let id = text(binding, "/spec/clusterID");
-                    *commit.name == format!("{SYNCER_PREFIX}{id}")
-                        && !text(binding, "/status/workerUID").is_empty()
-                } else {
-                    text(binding, "/metadata/uid") == label(old, labels::BINDING_UID)
-                }
-            };
-            match all.iter().find(|one| is_whose(one) && !is_deleting(one)) {
-                Some(binding) => {
-                    let whose = text(binding, "/metadata/name");
-                    Err(format!("{} {} of {whose}, which lives", commit.plural, commit.name))
-                }
-                None => Ok(()),
-            }
-        });
-        for (name, site) in [("p1", &self.workers[0]), ("p2", &self.workers[1])] {
-            oracle.always(name, &site.server, ONLY_OURS, |commit| {
-                if commit.actor == MANAGER { Err("nothing of P is the manager's".to_owned()) } else { Ok(()) }
-            });
-        }
-        let deployments = server.clone();
-        oracle.always("V", &self.virt.server, ONE_EACH, move |commit| {
-            let Some(new) = commit.new.as_deref().filter(|_| commit.plural == "deployments") else {
-                return Ok(());
-            };
-            let whose = |object: &Value| {
-                (label(object, labels::BINDING_UID).to_owned(), label(object, labels::COMPONENT).to_owned())
-            };
-            let all = deployments.list_at(commit.revision, "deployments", None);
-            let same = all.iter().filter(|one| whose(one) == whose(new) && !whose(new).0.is_empty()).count();
-            if same > 1 { Err(format!("{same} of {:?}", whose(new))) } else { Ok(()) }
-        });
-        let (bindings, was_inline) = (server.clone(), Arc::clone(&self.was_inline));
-        oracle.always("V", &self.virt.server, SYNCER_LIVES, move |commit| {
-            // The manager took its work over.
-            if was_inline.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let goes = commit.actor == MANAGER && commit.plural == "deployments" && begins_to_go(commit);
-            let Some(old) = commit.old.as_deref().filter(|_| goes) else { return Ok(()) };
-            let uid = label(old, labels::BINDING_UID);
-            let all = bindings.list_at(commit.revision, "clusterbindings", None);
-            let Some(binding) = all.iter().find(|one| text(one, "/metadata/uid") == uid) else {
-                return Ok(());
-            };
-            let forced = !binding["metadata"]["annotations"][annotations::FORCE_UNBIND].is_null();
-            let done = !has_finalizer(binding, finalizers::CLUSTER_BINDING_SYNCER);
-            if is_deleting(binding) && (forced || done) {
-                return Ok(());
-            }
-            Err(format!("{} while {} needs it", commit.name, text(binding, "/metadata/name")))
-        });
-        oracle.always("V", &self.virt.server, CONFIRMED, move |commit| {
-            let (Some(old), true) = (commit.old.as_deref(), commit.plural == "clusterbindings") else {
-                return Ok(());
-            };
-            let ours = finalizers::CLUSTER_BINDING_MANAGER;
-            let dropped = commit.actor == MANAGER
-                && has_finalizer(old, ours)
-                && !commit.new.as_deref().is_some_and(|new| has_finalizer(new, ours));
-            if !dropped {
-                return Ok(());
-            }
-            let uid = text(old, "/metadata/uid");
-            let all = server.list_at(commit.revision, "deployments", None);
-            match all.iter().find(|one| label(one, labels::BINDING_UID) == uid) {
-                Some(left) => Err(format!("{} is still there", text(left, "/metadata/name"))),
-                None => Ok(()),
-            }
-        });
-    }
-
     /// What is wrong at rest.
     pub(crate) fn at_rest(&self) -> Result<(), String> {
         let server = &self.virt.server;
@@ -481,12 +379,6 @@ impl Scene {
             }
         }
     }
-}
-
-fn begins_to_go(commit: &Commit) -> bool {
-    let was = commit.old.as_deref().is_some_and(is_deleting);
-    let is = commit.verb == Verb::Delete || commit.new.as_deref().is_some_and(is_deleting);
-    is && !was
 }
 
 pub(crate) fn is_ours(object: &Value) -> bool {
