@@ -124,6 +124,9 @@ pub mod kinds {
     /// `scheduling.k8s.io/v1` `PriorityClass`.
     pub const PRIORITY_CLASS: Kind =
         Kind::cluster_scoped("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
+    /// `node.k8s.io/v1` `RuntimeClass`.
+    pub const RUNTIME_CLASS: Kind =
+        Kind::cluster_scoped("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses");
     /// `policy/v1` `PodDisruptionBudget`.
     pub const DISRUPTION_BUDGET: Kind =
         Kind::namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");

@@ -6,6 +6,7 @@
 //! [`action::Action`]s that a plan returns to the crate `cluster`.
 
 pub mod action;
+pub mod admission;
 pub mod bind;
 pub mod binding;
 mod condition;
@@ -35,5 +36,6 @@ pub mod services;
 pub mod stamp;
 pub mod storage;
 pub mod sweep;
+pub mod twin;
 pub mod vnode;
 pub mod window;

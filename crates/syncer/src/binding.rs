@@ -87,6 +87,9 @@ impl Syncer {
         if !is_deleting {
             return Ok(true);
         }
+        if self.has_anything_there() {
+            return Ok(true);
+        }
         let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
         let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
         let placeholders = self.world.pods.all().iter().any(|(_, pod)| placeholder(&pod.0));
@@ -130,6 +133,14 @@ impl Syncer {
             let ours = policy.status.bindings.iter().any(|one| *one.binding_uid == *self.subject.uid);
             reachable && ours && !policy.meta.is_deleting() && !refusing.contains(place)
         })
+    }
+
+    /// Whether twins or copies are left in the worker cluster. Where that is lost, nobody waits for it.
+    fn has_anything_there(&self) -> bool {
+        let is_twin = |seen: &crate::usage::SeenPod| seen.twin.is_some() && seen.is_ours(&self.subject);
+        let twins = self.world.physical_pods.all();
+        self.knows_belongings()
+            && (twins.iter().any(|(_, seen)| is_twin(seen)) || self.world.belongings.any_of(&self.subject))
     }
 
     /// Virtual nodes without the label by which they are found get it back: nobody else would look after them.

@@ -12,9 +12,12 @@
 //! Deliberately absent: pods in the worker cluster, and the kubelet API of virtual nodes.
 
 pub mod args;
+pub mod belongings;
 mod binding;
 mod connection;
+mod copies;
 mod endpoints;
+mod leftovers;
 mod nodes;
 mod observe;
 mod pods;
@@ -24,6 +27,8 @@ mod renewals;
 pub mod run;
 mod standing;
 pub mod syncer;
+mod tokens;
+mod twins;
 mod usage;
 mod watch;
 pub mod world;

@@ -307,7 +307,7 @@ impl Syncer {
         let pods = pods.map_err(|_| Verdict::Failed("pods-not-read"))?;
         let holds =
             |pod: &VirtualPod| pod.holds_its_node(pod.is_mapped(binding, &self.subject.install_namespace));
-        Ok(pods.iter().map(VirtualPod::read).filter(holds).count())
+        Ok(pods.into_iter().map(VirtualPod::read).filter(holds).count())
     }
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten

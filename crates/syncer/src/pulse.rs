@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use kubeocean_api::keys::annotations;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::error::CallError;
@@ -70,6 +71,8 @@ struct State {
     forbidden: BTreeMap<Kind, Instant>,
     /// What that is true of for long enough.
     unreadable: BTreeSet<Kind>,
+    /// Kinds of volumes that the lender allows, as it wrote them on the mount namespace.
+    volume_sources: Option<String>,
 }
 
 impl Pulse {
@@ -92,10 +95,12 @@ impl Pulse {
             passed_over: false,
             forbidden: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            volume_sources: None,
         };
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
-        for (_, progress) in world.physical_progress().into_iter().chain([policies_of_it]) {
+        let belongings = world.belongings.progress().map(|progress| ("copies", progress.clone()));
+        for (_, progress) in world.physical_progress().into_iter().chain([policies_of_it]).chain(belongings) {
             let listed = Arc::clone(&listed);
             progress.listen(move |step| {
                 if matches!(step, Step::List) {
@@ -155,6 +160,13 @@ impl Pulse {
         state.refused.is_some() || !state.is_lost()
     }
 
+    /// Whether the lender lets pods bring volumes of this kind.
+    pub(crate) fn allows_volumes_of(&self, source: &str) -> bool {
+        let state = self.state.lock();
+        let allowed = state.volume_sources.as_deref().unwrap_or(annotations::DEFAULT_VOLUME_SOURCES);
+        allowed.split(',').any(|one| one.trim() == source)
+    }
+
     /// Whether it answers, and not another cluster in its place.
     pub(crate) fn is_reachable(&self) -> bool {
         let state = self.state.lock();
@@ -171,6 +183,7 @@ impl Pulse {
         let physical = self.world.physical_progress();
         let mut lists: Vec<u64> = physical.iter().map(|(_, progress)| progress.list()).collect();
         lists.push(self.world.physical_policies.progress().list());
+        lists.extend(self.world.belongings.progress().map(Progress::list));
         lists
     }
 
@@ -200,6 +213,8 @@ impl Pulse {
                     state.failures = 0;
                     state.trouble = None;
                     state.refused = None;
+                    let sources = namespace.meta.annotations.get(annotations::ALLOWED_VOLUME_SOURCES);
+                    state.volume_sources = sources.map(str::to_owned);
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
                     is_news = state.verified.as_ref() != Some(&lists);
                     state.verified = Some(lists);

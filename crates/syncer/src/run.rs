@@ -25,8 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{NodeArgs, SyncerArgs};
 use crate::connection::{Connector, minor, nowhere};
-use crate::syncer::{Background, Parts, Ports, Syncer, forget_queues};
+use crate::syncer::{Background, ComputingEndpoints, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
+
+/// The DNS domain of a cluster where nobody says otherwise.
+const DOMAIN: &str = "cluster.local";
 
 /// A binding that is not there yet is looked for so often.
 const LOOK_FOR_IT: Duration = Duration::from_secs(2);
@@ -118,6 +121,7 @@ pub async fn run_inline(
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
+        endpoints: ComputingEndpoints { domain: DOMAIN.into(), ..ComputingEndpoints::default() },
         seed: None,
     })?;
     let report = async {
@@ -239,6 +243,10 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         holder: holder.into(),
         ports: Ports::default(),
         proxier_here: None,
+        endpoints: ComputingEndpoints {
+            domain: environment.get("KUBERNETES_CLUSTER_DOMAIN").unwrap_or(DOMAIN).into(),
+            ..ComputingEndpoints::default()
+        },
         seed: None,
     })?;
     let settings = Arc::clone(&syncer.settings);

@@ -1,8 +1,9 @@
 //! The loops of a syncer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kubeocean_cluster::apply::Applier;
@@ -11,6 +12,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{self, Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
+use kubeocean_cluster::progress::Step;
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_cluster::store::Entry;
@@ -25,6 +27,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::belongings::References;
+use crate::copies::Compared;
 pub use crate::endpoints::Ports;
 use crate::endpoints::Proxiers;
 use crate::observe::{self, Timekeeping};
@@ -32,6 +36,8 @@ use crate::policies::Policies;
 use crate::pulse::Pulse;
 use crate::renewals::Renewals;
 use crate::standing::Standings;
+pub use crate::twins::ComputingEndpoints;
+use crate::twins::Seen;
 use crate::world::{Duty, SeenBinding, Subject, Watching, World};
 
 /// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
@@ -66,6 +72,8 @@ pub struct Parts {
     pub ports: Ports,
     /// The address of proxiers in this process; `None`: they are found by their Service.
     pub proxier_here: Option<Option<Arc<str>>>,
+    /// Where pods in the worker cluster reach the computing cluster.
+    pub endpoints: ComputingEndpoints,
     /// For simulations: what delays are jittered by.
     pub seed: Option<u64>,
 }
@@ -91,6 +99,7 @@ pub struct Syncer {
     pub pulse: Pulse,
     pub(crate) subject: Subject,
     pub(crate) virt: Cluster<Virtual>,
+    pub(crate) phys: Cluster<Physical>,
     pub(crate) policies: Policies,
     pub(crate) standings: Standings,
     pub(crate) reconciler: Reconciler<Duty>,
@@ -104,6 +113,18 @@ pub struct Syncer {
     pub(crate) refusing: Arc<Mutex<BTreeSet<(Side, String)>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
+    /// Which pods use what.
+    pub(crate) references: References,
+    /// Originals and copies that say the same.
+    pub(crate) compared: Compared,
+    /// Pods that were let in and whose twin was not seen yet.
+    pub(crate) admitted: Arc<Mutex<HashSet<String>>>,
+    /// Pods and twins that were found to agree.
+    pub(crate) in_step: Arc<Mutex<HashMap<String, Seen>>>,
+    /// Whether the class of borrowed pods is known to be there.
+    pub(crate) has_priority_class: Arc<AtomicBool>,
+    /// Where pods reach the computing cluster.
+    pub(crate) surroundings: Arc<ComputingEndpoints>,
     renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,
@@ -135,12 +156,14 @@ impl Syncer {
             holder,
             ports,
             proxier_here,
+            endpoints,
             seed,
         } = parts;
         let retry = Retry { seed: seed.unwrap_or(Retry::default().seed), ..Retry::default() };
         let queue = Queue::new(queue_name("duties", &subject), retry, &metrics);
         let leases = Queue::new(queue_name("leases", &subject), retry, &metrics);
-        let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
+        let references = References::default();
+        let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases, &references);
         let policies = Policies::new(&world, zone);
         let standings = Standings::default();
         let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
@@ -179,7 +202,22 @@ impl Syncer {
             .following(kinds::CSI_NODE, &world.virtual_csi)
             .following(kinds::POD, &world.pods)
             .following(kinds::POLICY, &world.virtual_policies)
-            .following(kinds::POLICY, &world.physical_policies);
+            .following(kinds::POLICY, &world.physical_policies)
+            .following(kinds::POD, &world.physical_pods)
+            .following(kinds::CONFIG_MAP, &world.belongings.config_maps)
+            .following(kinds::SECRET, &world.belongings.secrets);
+        let compared = Compared::default();
+        let belongings = world.belongings.progress();
+        for progress in [world.config_maps.progress(), world.secrets.progress()].into_iter().chain(belongings)
+        {
+            let compared = compared.clone();
+            progress.listen(move |step| {
+                if matches!(step, Step::List) {
+                    compared.forget_all();
+                }
+                true
+            });
+        }
         let proxiers = match proxier_here {
             Some(address) => Proxiers::Here(address),
             None => Proxiers::Published(world.endpoints.clone()),
@@ -189,6 +227,7 @@ impl Syncer {
             pulse,
             subject,
             virt,
+            phys,
             policies,
             standings,
             reconciler,
@@ -199,6 +238,12 @@ impl Syncer {
             refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
+            references,
+            compared,
+            admitted: Arc::default(),
+            in_step: Arc::default(),
+            has_priority_class: Arc::default(),
+            surroundings: Arc::new(endpoints),
             renewals,
             recorder,
             leadership,
@@ -275,6 +320,8 @@ impl Syncer {
             Duty::Policy(side, name) => self.look_at_policy(*side, name).await,
             Duty::Node(name) => self.look_at_node(name).await,
             Duty::Pod(key) => self.look_at_pod(key).await,
+            Duty::Copy(what, key) => self.look_at_copy(*what, key).await,
+            Duty::Leftovers => self.look_for_leftovers().await,
         }
     }
 

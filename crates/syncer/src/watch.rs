@@ -12,14 +12,16 @@ use kubeocean_cluster::progress::Step;
 use kubeocean_cluster::queue::Queue;
 use kubeocean_cluster::store::{Entry, Shape, Store};
 use kubeocean_model::action::kinds;
+use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, OnSide, Physical, Virtual};
 use kubeocean_model::object::Object;
 use parking_lot::RwLock;
 
+use crate::belongings::{OF_ORIGINAL, OF_POD, References, SeenMeta, concerned};
 use crate::usage::{SeenPod, Usage};
 use crate::world::{
-    Duty, IN_NAMESPACE, OF_NODE, ON_NODE, SeenBinding, SeenBudget, SeenCsiNode, SeenNode, SeenVirtualPod,
-    SeenVnode, Subject, TWIN_OF, Tenures, Watching, World,
+    Duty, Ended, IN_NAMESPACE, OF_NODE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget, SeenCsiNode,
+    SeenNode, SeenService, SeenVirtualPod, SeenVnode, Subject, TWINS_NAMED, Tenures, Watching, World,
 };
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
@@ -119,16 +121,24 @@ impl<'a> Watch<'a> {
         vnodes
     }
 
-    pub(crate) fn pods(&mut self, vnodes: &Store<Virtual, SeenVnode>) -> Store<Virtual, SeenVirtualPod> {
-        let (of, told) = (vnodes.clone(), self.queue.clone());
+    pub(crate) fn pods(
+        &mut self,
+        vnodes: &Store<Virtual, SeenVnode>,
+        ended: &Ended,
+    ) -> Store<Virtual, SeenVirtualPod> {
+        let (of, told, ended) = (vnodes.clone(), self.queue.clone(), ended.clone());
         let on_ours = |object: &Object| {
             object.text("spec", &["nodeName"]).is_some_and(|node| node.starts_with(VNODE_PREFIX))
         };
         let informer = Informer::<Virtual, SeenVirtualPod>::of(self.virt, kinds::POD)
             .keep(on_ours)
             .indexed_by(&ON_NODE)
+            .indexed_by(&PODS_IN)
             .on_change(move |change| {
                 told.add(Duty::Pod(change.key.clone()));
+                if let Some(old) = change.old.filter(|old| change.new.is_none_or(|new| new.uid != old.uid)) {
+                    ended.forget(&old.uid);
+                }
                 let seen = change.old.into_iter().chain(change.new);
                 for vnode in seen.filter_map(|pod| of.get(&Key::cluster_scoped(pod.0.node.as_str()))) {
                     // A node that leaves waits for it; placeholders are part of it.
@@ -164,16 +174,18 @@ impl<'a> Watch<'a> {
         self.keep("worker nodes", informer)
     }
 
-    pub(crate) fn physical_pods(&mut self, usage: &Usage) -> Store<Physical, SeenPod> {
+    pub(crate) fn physical_pods(&mut self, usage: &Usage, ended: &Ended) -> Store<Physical, SeenPod> {
         let (kept, told) = (usage.clone(), self.queue.clone());
+        let (ended, subject) = (ended.clone(), self.subject.clone());
         let informer = Informer::<Physical, SeenPod>::of(self.phys, kinds::POD)
-            .indexed_by(&TWIN_OF)
+            .indexed_by(&TWINS_NAMED)
             .on_change(move |change| {
+                ended.follow(change, &subject);
                 let ours = kept.ours();
                 for node in kept.follow(change) {
                     told.add_after(Duty::Node(node), CROWD);
                 }
-                if kept.ours() != ours {
+                if kept.ours() != ours || change.new.is_none() {
                     told.add_after(Duty::Binding, CROWD);
                 }
                 let twins = change.old.into_iter().chain(change.new);
@@ -182,6 +194,56 @@ impl<'a> Watch<'a> {
                 }
             });
         self.keep("worker pods", informer)
+    }
+
+    pub(crate) fn namespaces(&mut self) -> Store<Virtual, SeenMeta> {
+        let informer = Informer::<Virtual, SeenMeta>::of(self.virt, kinds::NAMESPACE).metadata_only();
+        self.keep("namespaces", informer)
+    }
+
+    pub(crate) fn services(&mut self) -> Store<Virtual, SeenService> {
+        let informer = Informer::<Virtual, SeenService>::of(self.virt, kinds::SERVICE);
+        self.keep("services", informer.indexed_by(&SERVICES_IN))
+    }
+
+    /// `ConfigMaps` or Secrets of V: those that pods use, and of those only that they have changed.
+    pub(crate) fn originals(&mut self, what: Copied, references: &References) -> Store<Virtual, SeenMeta> {
+        let (told, used) = (self.queue.clone(), references.clone());
+        let informer = Informer::<Virtual, SeenMeta>::of(self.virt, what.kind())
+            .metadata_only()
+            .keep(move |object| used.is_used(&(what, object.key())))
+            .on_change(move |change| told.reset(Duty::Copy(what, change.key.clone())));
+        self.keep(&format!("{} of pods", what.kind().plural), informer)
+    }
+
+    /// What we made of a kind in the mount namespace.
+    pub(crate) fn belongings(&mut self, what: Copied, references: &References) -> Store<Physical, SeenMeta> {
+        let (told, used) = (self.queue.clone(), references.clone());
+        let informer = Informer::<Physical, SeenMeta>::of(self.phys, what.kind())
+            .namespace(&*self.subject.mount_namespace)
+            .labels(format!("{}={}", labels::VIRTUAL_CLUSTER_UID, self.subject.virtual_cluster))
+            .metadata_only()
+            .indexed_by(&OF_ORIGINAL)
+            .indexed_by(&OF_POD)
+            .on_change(move |change| {
+                let seen = change.old.into_iter().chain(change.new);
+                for duty in seen.filter_map(|one| concerned(what, &one.0)) {
+                    // Those who wait for it may have it now.
+                    if let Duty::Copy(what, original) = &duty
+                        && change.old.is_none()
+                    {
+                        for pod in used.users(&(*what, original.clone())) {
+                            told.reset(Duty::Pod(pod));
+                        }
+                    }
+                    told.add(duty);
+                }
+                // A binding that goes waits for it.
+                if change.new.is_none() {
+                    told.add_after(Duty::Binding, CROWD);
+                }
+            });
+        self.keep(&format!("worker {}", what.kind().plural), informer)
     }
 
     /// Policies of one side: whatever changes about one of them may concern every node.

@@ -2,7 +2,7 @@
 //!
 //! A standby keeps all of it current, so that it can lead at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -14,14 +14,18 @@ use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::BindingObject;
+use kubeocean_model::copy::Copied;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
+use kubeocean_model::project::{Computing, ServiceEntry};
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::LabelSelector;
 use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
 use parking_lot::Mutex;
 
+use crate::belongings::{Belongings, References, SeenMeta, concerned};
+use crate::twins::ComputingEndpoints;
 use crate::usage::{SeenPod, Usage};
 use crate::watch::Watch;
 
@@ -61,7 +65,7 @@ pub struct SeenVirtualPod(pub VirtualPod);
 
 impl Shape for SeenVirtualPod {
     fn of(object: Object) -> Self {
-        Self(VirtualPod::read(&object))
+        Self(VirtualPod::read(object))
     }
 }
 
@@ -98,8 +102,12 @@ pub(crate) static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![see
 pub(crate) static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
 pub(crate) static IN_NAMESPACE: Index<SeenBudget> =
     Index::new("namespace", |seen| vec![seen.namespace.clone()]);
-pub(crate) static TWIN_OF: Index<SeenPod> =
-    Index::new("virtual", |seen| seen.virtual_uid.iter().map(ToString::to_string).collect());
+pub(crate) static TWINS_NAMED: Index<SeenPod> =
+    Index::new("virtual", |seen| seen.virtual_key.iter().map(ToString::to_string).collect());
+pub(crate) static PODS_IN: Index<SeenVirtualPod> =
+    Index::new("namespace", |seen| vec![seen.0.meta.namespace.to_string()]);
+pub(crate) static SERVICES_IN: Index<SeenService> =
+    Index::new("namespace", |seen| vec![seen.0.namespace.clone()]);
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,8 +118,12 @@ pub enum Duty {
     Policy(Side, Arc<str>),
     /// A node of the worker cluster, and all that V has of it.
     Node(Arc<str>),
-    /// A pod on a virtual node.
+    /// A pod on a virtual node, and its twin.
     Pod(Key<Virtual>),
+    /// A `ConfigMap` or Secret that pods use, and its copy.
+    Copy(Copied, Key<Virtual>),
+    /// What bindings that are gone have left.
+    Leftovers,
 }
 
 impl QueueKey for Duty {
@@ -121,6 +133,8 @@ impl QueueKey for Duty {
             Self::Policy(..) => "policies",
             Self::Node(_) => "nodes",
             Self::Pod(_) => "pods",
+            Self::Copy(..) => "copies",
+            Self::Leftovers => "leftovers",
         }
     }
 }
@@ -173,6 +187,56 @@ pub struct World {
     pub usage: Usage,
     /// Endpoints of the proxier.
     pub endpoints: Store<Virtual, Object>,
+    /// V's namespaces: what administrators wrote on them.
+    pub namespaces: Store<Virtual, SeenMeta>,
+    /// V's Services, as far as pods are told of them.
+    pub services: Store<Virtual, SeenService>,
+    /// `ConfigMaps` of V that pods use.
+    pub config_maps: Store<Virtual, SeenMeta>,
+    /// Secrets of V that pods use.
+    pub secrets: Store<Virtual, SeenMeta>,
+    /// What pods of ours have in P.
+    pub belongings: Belongings,
+    /// Pods whose twin was seen to go.
+    pub(crate) ended: Ended,
+}
+
+/// A Service of V, as far as pods are told of it.
+#[derive(Debug)]
+pub struct SeenService(pub ServiceEntry);
+
+impl Shape for SeenService {
+    fn of(object: Object) -> Self {
+        Self(ServiceEntry::read(&object))
+    }
+}
+
+/// V pods whose twin was seen to go, by uid, and the twin as it was last. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Ended(Arc<Mutex<HashMap<Box<str>, Arc<Entry<SeenPod>>>>>);
+
+impl Ended {
+    /// Enters what became of a twin.
+    pub(crate) fn follow(&self, change: &Change<'_, Physical, SeenPod>, subject: &Subject) {
+        let uid = |seen: &&Arc<Entry<SeenPod>>| seen.virtual_uid.clone().filter(|_| seen.is_ours(subject));
+        let mut ended = self.0.lock();
+        if let Some((uid, old)) = change.old.and_then(|old| uid(&old).zip(Some(old))) {
+            ended.insert(uid, Arc::clone(old));
+        }
+        if let Some(uid) = change.new.and_then(|new| uid(&new)) {
+            ended.remove(&uid);
+        }
+    }
+
+    /// The twin as it was last, if it was seen to go.
+    pub(crate) fn last(&self, pod: &str) -> Option<Arc<Entry<SeenPod>>> {
+        self.0.lock().get(pod).cloned()
+    }
+
+    /// The pod itself is gone.
+    pub(crate) fn forget(&self, pod: &str) {
+        self.0.lock().remove(pod);
+    }
 }
 
 /// A loop that keeps a store current.
@@ -186,22 +250,33 @@ impl World {
         subject: &Subject,
         queue: &Queue<Duty>,
         leases: &Queue<String>,
+        references: &References,
     ) -> (Self, Vec<Watching>) {
         let mut watch = Watch::new(virt, phys, subject, queue, leases);
+        let ended = Ended::default();
         let tenures = Tenures::default();
         let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
         let world = Self {
             nodes: watch.nodes(),
-            pods: watch.pods(&vnodes),
+            pods: watch.pods(&vnodes, &ended),
             bindings: watch.bindings(),
             virtual_csi: watch.virtual_csi(),
             physical_csi: watch.physical_csi(),
             budgets: watch.budgets(),
             virtual_policies: watch.policies(virt, &policy_edits),
             physical_policies: watch.policies(phys, &policy_edits),
-            physical_pods: watch.physical_pods(&usage),
+            physical_pods: watch.physical_pods(&usage, &ended),
+            namespaces: watch.namespaces(),
+            services: watch.services(),
+            config_maps: watch.originals(Copied::ConfigMap, references),
+            secrets: watch.originals(Copied::Secret, references),
+            belongings: Belongings {
+                config_maps: watch.belongings(Copied::ConfigMap, references),
+                secrets: watch.belongings(Copied::Secret, references),
+            },
+            ended,
             endpoints: watch.endpoints(),
             vnodes,
             tenures,
@@ -222,6 +297,10 @@ impl World {
             ("poddisruptionbudgets", self.budgets.progress().clone()),
             ("resourceleasingpolicies", self.virtual_policies.progress().clone()),
             ("endpointslices", self.endpoints.progress().clone()),
+            ("namespaces", self.namespaces.progress().clone()),
+            ("services", self.services.progress().clone()),
+            ("configmaps", self.config_maps.progress().clone()),
+            ("secrets", self.secrets.progress().clone()),
         ]
     }
 
@@ -254,11 +333,13 @@ impl World {
             "virtual": {
                 "nodes": self.vnodes.len(), "csinodes": self.virtual_csi.len(), "pods": self.pods.len(),
                 "poddisruptionbudgets": self.budgets.len(), "resourceleasingpolicies": self.virtual_policies.len(),
-                "endpointslices": self.endpoints.len(),
+                "endpointslices": self.endpoints.len(), "services": self.services.len(),
+                "configmaps": self.config_maps.len(), "secrets": self.secrets.len(),
             },
             "physical": {
                 "nodes": self.nodes.len(), "csinodes": self.physical_csi.len(), "pods": self.physical_pods.len(),
                 "resourceleasingpolicies": self.physical_policies.len(),
+                "configmaps": self.belongings.config_maps.len(), "secrets": self.belongings.secrets.len(),
             },
         })
     }
@@ -277,7 +358,25 @@ impl World {
         for (key, _) in self.pods.all() {
             queue.add(Duty::Pod(key));
         }
+        self.look_at_what_we_made(queue);
+        queue.add(Duty::Leftovers);
         self.look_at_policies(queue);
+    }
+
+    /// Twins and copies are to be looked at, also those of which V knows nothing any more.
+    pub fn look_at_what_we_made(&self, queue: &Queue<Duty>) {
+        for pod in self.physical_pods.words(&TWINS_NAMED) {
+            if let Some((namespace, name)) = pod.split_once('/') {
+                queue.add(Duty::Pod(Key::new(namespace, name)));
+            }
+        }
+        for what in [Copied::ConfigMap, Copied::Secret] {
+            for (_, one) in self.belongings.store(what).all() {
+                if let Some(duty) = concerned(what, &one.0) {
+                    queue.add(duty);
+                }
+            }
+        }
     }
 
     /// All policies are to be looked at.
@@ -330,6 +429,37 @@ impl World {
     /// The pods on a virtual node.
     pub fn pods_on(&self, vnode: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
         self.pods.by(&ON_NODE, vnode)
+    }
+
+    /// The pods of a namespace that are on virtual nodes.
+    pub fn pods_in(&self, namespace: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
+        self.pods.by(&PODS_IN, namespace)
+    }
+
+    /// What this binding runs in P for a pod of that name.
+    pub(crate) fn twins_of(&self, pod: &Key<Virtual>, subject: &Subject) -> Vec<Arc<Entry<SeenPod>>> {
+        let all = self.physical_pods.by(&TWINS_NAMED, &pod.to_string());
+        all.into_iter().filter(|twin| twin.twin.is_some() && twin.is_ours(subject)).collect()
+    }
+
+    /// Originals of V that pods use.
+    pub(crate) fn originals(&self, what: Copied) -> &Store<Virtual, SeenMeta> {
+        match what {
+            Copied::ConfigMap => &self.config_maps,
+            Copied::Secret => &self.secrets,
+        }
+    }
+
+    /// What a pod of a namespace is told of the computing cluster.
+    pub(crate) fn computing_for(&self, namespace: &str, given: &ComputingEndpoints) -> Computing {
+        let services = self.services.by(&SERVICES_IN, namespace);
+        let ComputingEndpoints { api_server, dns, domain } = given;
+        Computing {
+            api_server: api_server.clone(),
+            dns: dns.clone(),
+            cluster_domain: domain.to_string(),
+            services: services.iter().map(|seen| seen.0.clone()).collect(),
+        }
     }
 
     /// Whether a disruption budget means a pod.

@@ -152,6 +152,12 @@ super::words! {
         ServiceSkipped = "ServiceSkipped",
         /// On a V pod: its node is not taken back after all.
         ReclaimCancelled = "ReclaimCancelled",
+        /// On a V pod: something that it refers to does not exist; the pod waits for it.
+        DependencyMissing = "DependencyMissing",
+        /// On a V pod: the worker cluster does not let it be made; the message has its words. A reason of the condition `Mapped`, too.
+        FailedCreate = "FailedCreate",
+        /// On a V pod: the worker cluster does not take a change of it; the message has its words.
+        FailedUpdate = "FailedUpdate",
         /// On a V pod: it asks for what cannot be had in a worker cluster; the message names the field and the fix.
         NotSupported = "NotSupported",
         /// On a V pod: it cannot be read, or cannot be written down for a worker cluster.

@@ -8,8 +8,10 @@
 )]
 
 mod bad_input;
+mod kubelet;
 mod lives;
 mod offers;
+mod pods;
 mod renewing;
 mod residents;
 mod rules;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubeocean_api::keys::names::FAKE_NAMESPACE;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, WORKLOAD_SERVICE_ACCOUNT};
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::{Cluster, Settings as Connection};
 use kubeocean_cluster::clock::Clock;
@@ -18,7 +18,7 @@ use kubeocean_model::naming::ClusterId;
 use kubeocean_model::object::Object;
 use kubeocean_model::vnode::Settings;
 use kubeocean_model::window::Zone;
-use kubeocean_syncer::syncer::{Parts, Ports, Syncer};
+use kubeocean_syncer::syncer::{ComputingEndpoints, Parts, Ports, Syncer};
 use kubeocean_syncer::world::Subject;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::CrashLayer;
@@ -57,6 +57,10 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::CSI_NODE,
         kinds::POD,
         kinds::NAMESPACE,
+        kinds::CONFIG_MAP,
+        kinds::SECRET,
+        kinds::SERVICE_ACCOUNT,
+        kinds::SERVICE,
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
@@ -203,9 +207,15 @@ impl Scene {
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
         }
+        scene.make(&scene.virt, "serviceaccounts", "web", json!({"metadata": {"name": "default"}}));
+        // A controller puts it into every namespace; every token volume refers to it.
+        let root = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "…"}});
+        scene.make(&scene.virt, "configmaps", "web", root);
         for site in [&scene.phys, &scene.stranger] {
             scene.make(site, "namespaces", "", json!({"metadata": {"name": MOUNT}}));
             scene.make(site, "namespaces", "", json!({"metadata": {"name": "theirs"}}));
+            let account = json!({"metadata": {"name": WORKLOAD_SERVICE_ACCOUNT}, "automountServiceAccountToken": false});
+            scene.make(site, "serviceaccounts", MOUNT, account);
         }
         for node in nodes {
             scene.add_node(node);
@@ -446,6 +456,7 @@ impl Scene {
             holder: "test".into(),
             ports: Ports::default(),
             proxier_here: Some(Some("10.9.9.9".into())),
+            endpoints: ComputingEndpoints { domain: "cluster.local".into(), ..ComputingEndpoints::default() },
             seed: Some(self.world.seed),
         };
         let (syncer, background) = Syncer::new(parts).unwrap();
