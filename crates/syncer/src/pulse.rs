@@ -97,6 +97,7 @@ impl Pulse {
             unreadable: BTreeSet::new(),
             volume_sources: None,
         };
+        phys.wants_proof();
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
         let belongings = world.belongings.progress().map(|progress| ("copies", progress.clone()));
@@ -200,8 +201,10 @@ impl Pulse {
     /// One question.
     pub async fn beat(&self) {
         let lists = self.lists();
+        let over = self.phys.connection_number();
         let key = Key::cluster_scoped(&*self.subject.mount_namespace);
-        let asked = tokio::time::timeout(ANSWER_WITHIN, self.phys.get(&kinds::NAMESPACE, &key)).await;
+        let asked =
+            tokio::time::timeout(ANSWER_WITHIN, self.phys.get_unproven(&kinds::NAMESPACE, &key)).await;
         let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
         let expected = identities(&self.world, &self.subject);
         let mut is_news = false;
@@ -213,6 +216,10 @@ impl Pulse {
                     state.failures = 0;
                     state.trouble = None;
                     state.refused = None;
+                    // Another connection that came meanwhile has to show it itself.
+                    if self.phys.connection_number() == over {
+                        self.phys.proven(over);
+                    }
                     let sources = namespace.meta.annotations.get(annotations::ALLOWED_VOLUME_SOURCES);
                     state.volume_sources = sources.map(str::to_owned);
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
