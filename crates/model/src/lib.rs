@@ -13,6 +13,7 @@ mod condition;
 pub mod copy;
 pub mod csinode;
 pub mod hostports;
+pub mod intranet;
 pub mod key;
 pub mod lease;
 pub mod leasing;

@@ -137,10 +137,22 @@ impl Syncer {
 
     /// Whether twins or copies are left in the worker cluster. Where that is lost, nobody waits for it.
     fn has_anything_there(&self) -> bool {
+        if !self.knows_belongings() {
+            return false;
+        }
+        let has_twins = self.has_twins();
+        let has_more = self.world.belongings.any_of(&self.subject);
+        // What stays for as long as pods run need not wait for more.
+        if has_more && !has_twins {
+            self.world.look_at_what_we_made(&self.reconciler.queue);
+        }
+        has_twins || has_more
+    }
+
+    /// Whether a pod of this binding is in the worker cluster.
+    pub(crate) fn has_twins(&self) -> bool {
         let is_twin = |seen: &crate::usage::SeenPod| seen.twin.is_some() && seen.is_ours(&self.subject);
-        let twins = self.world.physical_pods.all();
-        self.knows_belongings()
-            && (twins.iter().any(|(_, seen)| is_twin(seen)) || self.world.belongings.any_of(&self.subject))
+        self.world.physical_pods.all().iter().any(|(_, seen)| is_twin(seen))
     }
 
     /// Virtual nodes without the label by which they are found get it back: nobody else would look after them.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kubeocean_api::keys::labels;
 use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::events::Subject as Told;
@@ -18,17 +19,20 @@ use kubeocean_model::stamp::Stamp;
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
 
-use crate::belongings::Original;
+use crate::references::{Original, User};
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
 /// Versions of an original and its copy that were found to say the same. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Compared(Arc<Mutex<HashMap<Original, (Box<str>, Box<str>)>>>);
+pub(crate) struct Compared(Arc<Mutex<HashMap<Original, Same>>>);
+
+/// Versions of both, and who used it then.
+type Same = (Box<str>, Box<str>, Usage);
 
 impl Compared {
-    fn note(&self, original: Original, of: &str, copy: &str) {
-        self.0.lock().insert(original, (of.into(), copy.into()));
+    fn note(&self, original: Original, of: &str, copy: &str, usage: Usage) {
+        self.0.lock().insert(original, (of.into(), copy.into(), usage));
     }
 
     fn forget(&self, original: &Original) {
@@ -36,10 +40,10 @@ impl Compared {
     }
 
     /// Whether these versions say the same. Of an original that nobody told of, the last one counts.
-    fn holds(&self, original: &Original, of: Option<&str>, copy: Option<&str>) -> bool {
+    fn holds(&self, original: &Original, of: Option<&str>, copy: Option<&str>, usage: Usage) -> bool {
         let compared = self.0.lock();
-        let Some((known, copied)) = compared.get(original) else { return false };
-        of.is_none_or(|of| *of == **known) && copy == Some(&**copied)
+        let Some((known, copied, used)) = compared.get(original) else { return false };
+        of.is_none_or(|of| *of == **known) && copy == Some(&**copied) && *used == usage
     }
 
     /// Lists that came from another history of the server prove nothing.
@@ -59,9 +63,10 @@ impl Syncer {
         if !self.knows_belongings() {
             return Verdict::Done;
         }
-        let original = (what, key.clone());
-        let is_used = self.is_used(&original, &binding);
+        let original: Original = (what.into(), key.clone());
         let copy = self.world.belongings.copy_of(what, key, &self.subject);
+        let usage = self.usage(&original, &binding, copy.as_deref().map(|copy| &copy.0));
+        let is_used = usage.is_any();
         if !is_used && copy.is_none() {
             self.compared.forget(&original);
             return Verdict::Done;
@@ -71,17 +76,16 @@ impl Syncer {
             seen.as_ref().map(|seen| &*seen.resource_version),
             copy.as_ref().map(|copy| &*copy.resource_version),
         );
-        if is_used && self.compared.holds(&original, versions.0, versions.1) {
+        if is_used && self.compared.holds(&original, versions.0, versions.1, usage) {
             return Verdict::Done;
         }
         let (content, copied) =
-            match self.read_both(&original, copy.as_deref().map(|copy| &copy.0), is_used).await {
+            match self.read_both(what, key, copy.as_deref().map(|copy| &copy.0), is_used).await {
                 Ok(both) => both,
                 Err(verdict) => return verdict,
             };
         let name = self.copy_name(what, key);
         let stamp = Stamp { binding: &binding, virtual_cluster: &self.subject.virtual_cluster };
-        let usage = if is_used { Usage::BY_PODS } else { Usage::NONE };
         let actions = plan_copy(&stamp, what, content.as_ref(), copied.as_ref(), &name, usage);
         let mut version = copied.as_ref().map(|copied| copied.meta.resource_version.to_string());
         for action in &actions {
@@ -89,7 +93,7 @@ impl Syncer {
             match &outcome {
                 Outcome::Done(written) => version.clone_from(&written.resource_version),
                 Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
-                    return self.copy_name_is_taken(&original, &action.name);
+                    return self.copy_name_is_taken(what, &original, &action.name);
                 }
                 // An earlier attempt whose answer was lost: what it says is looked at when the watch has told of it.
                 Outcome::ExistsOurs(_) => return Verdict::Failed("not-seen-yet"),
@@ -102,7 +106,7 @@ impl Syncer {
         }
         match (content, version) {
             (Some(content), Some(version)) if is_used => {
-                self.compared.note(original, &content.meta.resource_version, &version);
+                self.compared.note(original, &content.meta.resource_version, &version, usage);
                 Verdict::Done
             }
             (None, _) if is_used => {
@@ -119,7 +123,8 @@ impl Syncer {
     /// What an original and its copy say, by the servers' own word. An original that nobody uses need not be read.
     async fn read_both(
         &self,
-        (what, key): &Original,
+        what: Copied,
+        key: &Key<Virtual>,
         copy: Option<&Meta>,
         is_used: bool,
     ) -> Result<(Option<Object>, Option<Object>), Verdict> {
@@ -136,23 +141,36 @@ impl Syncer {
         Ok((original, copied.map_err(|_| Verdict::Failed("copy-not-read"))?))
     }
 
-    /// Whether a pod that was let in uses it. A pod of which nobody has thought yet counts, if it has a twin.
-    fn is_used(&self, original: &Original, binding: &Binding) -> bool {
-        if self.references.is_used(original) {
-            return true;
+    /// Who uses something that is copied.
+    fn usage(&self, original: &Original, binding: &Binding, copy: Option<&Meta>) -> Usage {
+        let users = self.references.users(original);
+        let was_by_volumes = copy.is_some_and(|copy| copy.labels.get(labels::USED_BY_PV).is_some());
+        Usage {
+            by_pods: users.iter().any(|user| matches!(user, User::Pod(_)))
+                || self.is_used_by_twins(original, binding),
+            by_volumes: users.iter().any(|user| matches!(user, User::Claim(_)))
+                || (was_by_volumes && self.is_needed_by_a_volume(&original.1, binding)),
         }
-        let (what, key) = original;
-        let in_namespace = self.world.pods_in(&key.namespace);
+    }
+
+    /// Whether a pod that was let in uses it.
+    pub(crate) fn is_used(&self, original: &Original, binding: &Binding) -> bool {
+        self.references.is_used(original) || self.is_used_by_twins(original, binding)
+    }
+
+    /// A pod of which nobody has thought yet counts, if it has a twin.
+    fn is_used_by_twins(&self, original: &Original, binding: &Binding) -> bool {
+        let in_namespace = self.world.pods_in(&original.1.namespace);
         in_namespace.iter().any(|pod| {
             let uses = || crate::twins::uses_of(&pod.0);
             let was_let_in = pod.0.is_mapped(binding, &self.subject.install_namespace)
                 && !self.world.twins_of(&pod.0.key(), &self.subject).is_empty();
-            was_let_in && uses().is_some_and(|uses| uses.contains(&(*what, key.clone())))
+            was_let_in && uses().is_some_and(|uses| uses.contains(original))
         })
     }
 
     /// What a copy that does not exist yet is to be called.
-    fn copy_name(&self, what: Copied, key: &Key<Virtual>) -> PhysicalName {
+    pub(crate) fn copy_name(&self, what: Copied, key: &Key<Virtual>) -> PhysicalName {
         let origin = Origin::Object { namespace: &key.namespace, name: &key.name };
         let name = origin.physical_name();
         if self.taken.lock().contains(&taken_word(what, name.as_str())) {
@@ -163,9 +181,9 @@ impl Syncer {
     }
 
     /// Someone else has the name in P. The copy gets the other one, and people hear of it once.
-    fn copy_name_is_taken(&self, original: &Original, taken: &str) -> Verdict {
-        let (what, key) = original;
-        if self.taken.lock().insert(taken_word(*what, taken)) {
+    fn copy_name_is_taken(&self, what: Copied, original: &Original, taken: &str) -> Verdict {
+        let key = &original.1;
+        if self.taken.lock().insert(taken_word(what, taken)) {
             let message = format!(
                 "{} {taken} of the worker cluster is not of this binding: the copy of {key} has another name there",
                 what.kind().kind
@@ -181,16 +199,22 @@ impl Syncer {
     fn tell_waiters(&self, original: &Original) {
         let (what, key) = original;
         let kind = what.kind().kind.to_lowercase();
-        let message = format!("{kind} \"{}\" not found: the pod waits for it", key.name);
-        for pod in self.users_of(original) {
-            self.tell(&pod, &[Telling::event(true, EventReason::DependencyMissing, message.clone())]);
+        let message = format!("{kind} \"{}\" not found: it is waited for", key.name);
+        for user in self.users_of(original) {
+            self.tell_once(&user, &Telling::event(true, EventReason::DependencyMissing, message.clone()));
         }
     }
 
-    fn users_of(&self, original: &Original) -> Vec<Told> {
-        let users = self.references.users(original);
-        let seen = users.iter().filter_map(|pod| self.world.pods.get(pod));
-        seen.filter(|pod| !pod.0.is_terminal).map(|pod| Told::of(kinds::POD, &pod.0.meta)).collect()
+    /// Those who use something, to be told of it.
+    pub(crate) fn users_of(&self, original: &Original) -> Vec<Told> {
+        let told = |user: User| match user {
+            User::Pod(key) => {
+                let pod = self.world.pods.get(&key).filter(|pod| !pod.0.is_terminal)?;
+                Some(Told::of(kinds::POD, &pod.0.meta))
+            }
+            User::Claim(key) => Some(Told::of(kinds::CLAIM, &self.world.claims.get(&key)?.meta)),
+        };
+        self.references.users(original).into_iter().filter_map(told).collect()
     }
 
     /// Whether what is known of P's copies is known of the right cluster.

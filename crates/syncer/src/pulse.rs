@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kubeocean_api::keys::annotations;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::progress::{Progress, Step};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
+use kubeocean_model::object::Meta;
+use kubeocean_model::storage::Allowed;
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -72,7 +73,9 @@ struct State {
     /// What that is true of for long enough.
     unreadable: BTreeSet<Kind>,
     /// Kinds of volumes that the lender allows, as it wrote them on the mount namespace.
-    volume_sources: Option<String>,
+    volumes: Arc<Allowed>,
+    /// Whether it allows none at all.
+    without_volumes: bool,
 }
 
 impl Pulse {
@@ -95,13 +98,16 @@ impl Pulse {
             passed_over: false,
             forbidden: BTreeMap::new(),
             unreadable: BTreeSet::new(),
-            volume_sources: None,
+            volumes: Arc::new(Allowed::by_lender(&Meta::default())),
+            without_volumes: false,
         };
         phys.wants_proof();
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
+        let volumes = ("volumes", world.belongings.volumes.progress().clone());
         let belongings = world.belongings.progress().map(|progress| ("copies", progress.clone()));
-        for (_, progress) in world.physical_progress().into_iter().chain([policies_of_it]).chain(belongings) {
+        let belongings = belongings.into_iter().chain([volumes, policies_of_it]);
+        for (_, progress) in world.physical_progress().into_iter().chain(belongings) {
             let listed = Arc::clone(&listed);
             progress.listen(move |step| {
                 if matches!(step, Step::List) {
@@ -161,11 +167,9 @@ impl Pulse {
         state.refused.is_some() || !state.is_lost()
     }
 
-    /// Whether the lender lets pods bring volumes of this kind.
-    pub(crate) fn allows_volumes_of(&self, source: &str) -> bool {
-        let state = self.state.lock();
-        let allowed = state.volume_sources.as_deref().unwrap_or(annotations::DEFAULT_VOLUME_SOURCES);
-        allowed.split(',').any(|one| one.trim() == source)
+    /// The kinds of volumes that the lender lets pods bring.
+    pub(crate) fn allowed_volumes(&self) -> Arc<Allowed> {
+        Arc::clone(&self.state.lock().volumes)
     }
 
     /// Whether it answers, and not another cluster in its place.
@@ -185,6 +189,7 @@ impl Pulse {
         let mut lists: Vec<u64> = physical.iter().map(|(_, progress)| progress.list()).collect();
         lists.push(self.world.physical_policies.progress().list());
         lists.extend(self.world.belongings.progress().map(Progress::list));
+        lists.push(self.world.belongings.volumes.progress().list());
         lists
     }
 
@@ -220,10 +225,13 @@ impl Pulse {
                     if self.phys.connection_number() == over {
                         self.phys.proven(over);
                     }
-                    let sources = namespace.meta.annotations.get(annotations::ALLOWED_VOLUME_SOURCES);
-                    state.volume_sources = sources.map(str::to_owned);
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
                     is_news = state.verified.as_ref() != Some(&lists);
+                    let volumes = Allowed::by_lender(&namespace.meta);
+                    if *state.volumes != volumes {
+                        state.volumes = Arc::new(volumes);
+                        is_news = true;
+                    }
                     state.verified = Some(lists);
                 }
                 // Nobody has said yet which cluster it should be; but it answers.
@@ -253,6 +261,9 @@ impl Pulse {
             }
         }
         is_news |= self.policies.judge_access();
+        // What a claim was refused for may be over.
+        let may_not = self.world.belongings.may_not_have_volumes();
+        is_news |= std::mem::replace(&mut self.state.lock().without_volumes, may_not) != may_not;
         let is_behind = self.is_behind();
         // What was held back meanwhile may be said now.
         is_news |= std::mem::replace(&mut self.state.lock().was_behind, is_behind) && !is_behind;

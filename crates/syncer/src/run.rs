@@ -121,7 +121,7 @@ pub async fn run_inline(
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
-        endpoints: ComputingEndpoints { domain: DOMAIN.into(), ..ComputingEndpoints::default() },
+        endpoints: ComputingEndpoints { given: nodes.pods.intranet(), domain: DOMAIN.into() },
         seed: None,
     })?;
     let report = async {
@@ -165,7 +165,7 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject
 
 /// What virtual nodes are like.
 fn settings(nodes: &NodeArgs, physical_minor: Option<u32>) -> Settings {
-    let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _ } = nodes.clone();
+    let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _, pods: _ } = nodes.clone();
     Settings { closing_notice, node_annotations, physical_minor }
 }
 
@@ -244,8 +244,8 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         ports: Ports::default(),
         proxier_here: None,
         endpoints: ComputingEndpoints {
+            given: nodes.pods.intranet(),
             domain: environment.get("KUBERNETES_CLUSTER_DOMAIN").unwrap_or(DOMAIN).into(),
-            ..ComputingEndpoints::default()
         },
         seed: None,
     })?;

@@ -27,21 +27,25 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::belongings::References;
+use crate::claims::Ending;
 use crate::copies::Compared;
 pub use crate::endpoints::Ports;
 use crate::endpoints::Proxiers;
 use crate::observe::{self, Timekeeping};
 use crate::policies::Policies;
 use crate::pulse::Pulse;
+use crate::references::{References, duty_of};
 use crate::renewals::Renewals;
 use crate::standing::Standings;
-pub use crate::twins::ComputingEndpoints;
+pub use crate::surroundings::ComputingEndpoints;
 use crate::twins::Seen;
 use crate::world::{Duty, SeenBinding, Subject, Watching, World};
 
 /// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
 const AT_A_TIME: usize = 32;
+
+/// What was said of so many is remembered; then people hear it once more.
+const REMEMBERED: usize = 16_384;
 
 /// Many nodes change together; one word about all of them is enough.
 pub(crate) const WORDS_AFTER: Duration = Duration::from_secs(1);
@@ -117,6 +121,12 @@ pub struct Syncer {
     pub(crate) references: References,
     /// Originals and copies that say the same.
     pub(crate) compared: Compared,
+    /// Claims that are about to go.
+    pub(crate) ending: Ending,
+    /// Services that the worker cluster does not let us make.
+    pub(crate) unmirrored: Arc<Mutex<BTreeSet<Key<Virtual>>>>,
+    /// What was said last, by the uid of what it was said of and the reason.
+    pub(crate) told_once: Arc<Mutex<HashMap<(String, &'static str), String>>>,
     /// Pods that were let in and whose twin was not seen yet.
     pub(crate) admitted: Arc<Mutex<HashSet<String>>>,
     /// Pods and twins that were found to agree.
@@ -124,7 +134,9 @@ pub struct Syncer {
     /// Whether the class of borrowed pods is known to be there.
     pub(crate) has_priority_class: Arc<AtomicBool>,
     /// Where pods reach the computing cluster.
-    pub(crate) surroundings: Arc<ComputingEndpoints>,
+    pub(crate) endpoints: Arc<ComputingEndpoints>,
+    /// What people were told of not knowing that.
+    pub(crate) told_of_intranet: Arc<Mutex<Option<String>>>,
     renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,
@@ -167,8 +179,11 @@ impl Syncer {
         let policies = Policies::new(&world, zone);
         let standings = Standings::default();
         let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
+        let used = references.clone();
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
+            // What pods wait for may be had now.
+            used.all().into_iter().for_each(|original| told.add(duty_of(original)));
             // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
             stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();
@@ -205,7 +220,11 @@ impl Syncer {
             .following(kinds::POLICY, &world.physical_policies)
             .following(kinds::POD, &world.physical_pods)
             .following(kinds::CONFIG_MAP, &world.belongings.config_maps)
-            .following(kinds::SECRET, &world.belongings.secrets);
+            .following(kinds::SECRET, &world.belongings.secrets)
+            .following(kinds::CLAIM, &world.belongings.claims)
+            .following(kinds::VOLUME, &world.belongings.volumes)
+            .following(kinds::SERVICE, &world.belongings.services)
+            .following(kinds::ENDPOINT_SLICE, &world.belongings.slices);
         let compared = Compared::default();
         let belongings = world.belongings.progress();
         for progress in [world.config_maps.progress(), world.secrets.progress()].into_iter().chain(belongings)
@@ -240,10 +259,14 @@ impl Syncer {
             timekeeping,
             references,
             compared,
+            ending: Ending::default(),
+            unmirrored: Arc::default(),
+            told_once: Arc::default(),
             admitted: Arc::default(),
             in_step: Arc::default(),
             has_priority_class: Arc::default(),
-            surroundings: Arc::new(endpoints),
+            endpoints: Arc::new(endpoints),
+            told_of_intranet: Arc::default(),
             renewals,
             recorder,
             leadership,
@@ -321,6 +344,9 @@ impl Syncer {
             Duty::Node(name) => self.look_at_node(name).await,
             Duty::Pod(key) => self.look_at_pod(key).await,
             Duty::Copy(what, key) => self.look_at_copy(*what, key).await,
+            Duty::Claim(key) => self.look_at_claim(key).await,
+            Duty::Service(key) => self.look_at_service(key).await,
+            Duty::Slice(key) => self.look_at_slice(key).await,
             Duty::Leftovers => self.look_for_leftovers().await,
         }
     }
@@ -348,5 +374,17 @@ impl Syncer {
 
     pub(crate) fn tell(&self, subject: &events::Subject, told: &[Telling]) {
         self.recorder.tell_all(subject, told);
+    }
+
+    /// Tells, unless it was the last that was told of this subject for this reason.
+    pub(crate) fn tell_once(&self, subject: &events::Subject, telling: &Telling) {
+        let mut told = self.told_once.lock();
+        if told.len() >= REMEMBERED {
+            told.clear();
+        }
+        let before = told.insert((subject.uid.clone(), telling.reason), telling.message.clone());
+        if before.as_ref() != Some(&telling.message) {
+            self.recorder.tell_all(subject, std::slice::from_ref(telling));
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! What comes next is decided in `model::twin`; here it is done, one step after the other, and what came of each is told.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use kubeocean_model::twin::{self, Next};
 use kubeocean_model::vnode::{Tenure, VirtualNode};
 use serde_json::{Value, json};
 
-use crate::belongings::Original;
+use crate::references::{Original, User, duty_of};
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
@@ -42,15 +41,8 @@ pub(crate) fn uses_of(pod: &VirtualPod) -> Option<BTreeSet<Original>> {
 }
 
 fn originals(pod: &VirtualPod, needs: &Needs) -> BTreeSet<Original> {
-    let all = needs.references.keys().filter_map(|(referent, name)| {
-        let what = match referent {
-            Referent::ConfigMap => Copied::ConfigMap,
-            Referent::Secret => Copied::Secret,
-            Referent::Claim => return None,
-        };
-        Some((what, Key::new(&*pod.meta.namespace, name.as_str())))
-    });
-    all.collect()
+    let all = needs.references.keys();
+    all.map(|(referent, name)| (*referent, Key::new(&*pod.meta.namespace, name.as_str()))).collect()
 }
 
 /// A pod that is to be looked at, and where it is.
@@ -128,11 +120,9 @@ impl Syncer {
         if let Err(rejection) = self.let_in(case) {
             return self.reject(case, &rejection).await;
         }
-        let uses = originals(pod, &needs);
-        for (what, key) in self.references.put(&pod.key(), uses) {
-            self.reconciler.queue.add(Duty::Copy(what, key));
-        }
-        if !self.has_all(pod, &needs) {
+        self.enter_uses(&User::Pod(pod.key()), originals(pod, &needs));
+        let has_all = self.has_all(case, &needs);
+        if !has_all || !self.services_have_come(&pod.meta.namespace, case.binding) {
             return Err(Verdict::Again(WAITS_AT_MOST));
         }
         self.know_priority_class(case).await?;
@@ -188,10 +178,24 @@ impl Syncer {
         self.written(case.duty, &case.status(body, "its node does not take it")).await
     }
 
-    /// Whether copies of all that the pod cannot do without are there.
-    fn has_all(&self, pod: &VirtualPod, needs: &Needs) -> bool {
+    /// What someone uses has changed, perhaps.
+    pub(crate) fn enter_uses(&self, user: &User, uses: BTreeSet<Original>) {
+        for original in self.references.put(user, uses) {
+            self.reconciler.queue.add(duty_of(original));
+        }
+    }
+
+    /// Whether all that the pod cannot do without is there.
+    fn has_all(&self, case: &Case<'_>, needs: &Needs) -> bool {
         let mut required = needs.references.iter().filter(|(_, is_required)| **is_required);
-        required.all(|((referent, name), _)| self.name_there(pod, *referent, name).is_some())
+        required.all(|((referent, name), _)| {
+            let is_usable = *referent != Referent::Claim || {
+                let key = Key::new(&*case.pod.meta.namespace, name.as_str());
+                let decision = self.decide_claim(&key, case.binding, true);
+                decision.is_some_and(|decision| decision.standing.is_usable()) && !self.ending.has(&key)
+            };
+            is_usable && self.name_there(case.pod, *referent, name).is_some()
+        })
     }
 
     /// What something that a pod refers to is called in P, if it is there.
@@ -200,7 +204,10 @@ impl Syncer {
         let what = match referent {
             Referent::ConfigMap => Copied::ConfigMap,
             Referent::Secret => Copied::Secret,
-            Referent::Claim => return None,
+            Referent::Claim => {
+                let claim = self.world.belongings.claim_of(&key, &self.subject)?;
+                return (!claim.leaving).then(|| claim.meta.name.to_string());
+            }
         };
         let copy = self.world.belongings.copy_of(what, &key, &self.subject)?;
         (!copy.leaving).then(|| copy.0.name.to_string())
@@ -239,7 +246,7 @@ impl Syncer {
         tokens: Option<&str>,
         keeps_class: bool,
     ) -> Result<Value, project::Refusal> {
-        let computing = self.world.computing_for(&case.pod.meta.namespace, &self.surroundings);
+        let computing = self.computing_for(&case.pod.meta.namespace, case.binding);
         project::project(
             case.pod,
             &Surroundings {
@@ -251,7 +258,7 @@ impl Syncer {
                 names: &|referent, name| self.name_there(case.pod, referent, name),
                 tokens,
                 keeps_runtime_class: keeps_class,
-                allows_inline_csi: self.pulse.allows_volumes_of("csi"),
+                allows_inline_csi: self.pulse.allowed_volumes().has("csi"),
                 computing: &computing,
                 allowed_annotations: &[],
             },
@@ -277,7 +284,10 @@ impl Syncer {
                 let why = status.to_string();
                 Err(self.refused_there(case, &why, &outcome).await)
             }
-            outcome if outcome.fulfils(&action) => Ok(()),
+            outcome if outcome.fulfils(&action) => {
+                self.tell_of_the_unknown();
+                Ok(())
+            }
             outcome => Err(outcome.verdict()),
         }
     }
@@ -378,9 +388,7 @@ impl Syncer {
             return Verdict::Done;
         }
         let Ok(needs) = project::needs(case.pod) else { return self.reflect(case, twin, None).await };
-        for (what, key) in self.references.put(&case.pod.key(), originals(case.pod, &needs)) {
-            self.reconciler.queue.add(Duty::Copy(what, key));
-        }
+        self.enter_uses(&User::Pod(case.pod.key()), originals(case.pod, &needs));
         let placed_by = twin::placed_by(twin);
         if placed_by.is_some_and(|at| at <= case.now) {
             return self.give_up(case, twin).await;
@@ -468,9 +476,10 @@ impl Syncer {
         if let Some(uid) = uid {
             self.admitted.lock().remove(uid);
             self.in_step.lock().remove(uid);
+            self.told_once.lock().retain(|(of, _), _| of != uid);
         }
-        for (what, original) in self.references.remove(key) {
-            self.reconciler.queue.add(Duty::Copy(what, original));
+        for original in self.references.remove(&User::Pod(key.clone())) {
+            self.reconciler.queue.add(duty_of(original));
         }
     }
 }
@@ -497,15 +506,4 @@ fn fingerprint(object: &Object) -> u64 {
 
 fn taken_word(name: &str) -> String {
     format!("pods/{name}")
-}
-
-/// The endpoints of the computing cluster, as far as they were given by hand.
-#[derive(Clone, Debug, Default)]
-pub struct ComputingEndpoints {
-    /// Where pods in worker clusters reach its API server.
-    pub api_server: Option<(String, u16)>,
-    /// Where they reach its DNS.
-    pub dns: Vec<String>,
-    /// Its DNS domain.
-    pub domain: Arc<str>,
 }

@@ -7,21 +7,27 @@ use std::time::Duration;
 use kubeocean_api::keys::names::VNODE_PREFIX;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::Cluster;
-use kubeocean_cluster::informer::{Builder, Informer};
+use kubeocean_cluster::informer::{Builder, Informer, Switch};
 use kubeocean_cluster::progress::Step;
 use kubeocean_cluster::queue::Queue;
 use kubeocean_cluster::store::{Entry, Shape, Store};
-use kubeocean_model::action::kinds;
+use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, OnSide, Physical, Virtual};
 use kubeocean_model::object::Object;
+use kubeocean_model::project::Referent;
 use parking_lot::RwLock;
 
-use crate::belongings::{OF_ORIGINAL, OF_POD, References, SeenMeta, concerned};
+use crate::belongings::{
+    COPY_OF, FOR_CLAIM, OF_ORIGINAL, OF_POD, SeenMeta, VOLUME_OF, concerned, original_of,
+};
+use crate::claims::{claim_copied_by, claim_named_by};
+use crate::references::References;
 use crate::usage::{SeenPod, Usage};
 use crate::world::{
-    Duty, Ended, IN_NAMESPACE, OF_NODE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget, SeenCsiNode,
-    SeenNode, SeenService, SeenVirtualPod, SeenVnode, Subject, TWINS_NAMED, Tenures, Watching, World,
+    Duty, Ended, IN_NAMESPACE, OF_NODE, OF_SERVICE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget,
+    SeenCsiNode, SeenNode, SeenService, SeenVirtualPod, SeenVnode, Subject, TWINS_NAMED, Tenures, Watching,
+    World,
 };
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
@@ -73,6 +79,15 @@ impl<'a> Watch<'a> {
                     (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
                 };
                 let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *uid);
+                let mirrors = |seen: &Arc<Entry<SeenBinding>>| {
+                    seen.0.parsed.as_ref().ok().map(|binding| binding.service_namespaces.clone())
+                };
+                if concerns
+                    && change.old.and_then(mirrors) != change.new.and_then(mirrors)
+                    && let Some(world) = &*world.read()
+                {
+                    world.slices_switch.relist();
+                }
                 if concerns
                     && change.old.map(asks) != change.new.map(asks)
                     && let Some(world) = &*world.read()
@@ -202,8 +217,143 @@ impl<'a> Watch<'a> {
     }
 
     pub(crate) fn services(&mut self) -> Store<Virtual, SeenService> {
-        let informer = Informer::<Virtual, SeenService>::of(self.virt, kinds::SERVICE);
-        self.keep("services", informer.indexed_by(&SERVICES_IN))
+        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
+        let informer = Informer::<Virtual, SeenService>::of(self.virt, kinds::SERVICE)
+            .indexed_by(&SERVICES_IN)
+            .on_change(move |change| {
+                told.reset(Duty::Service(change.key.clone()));
+                if change.old.is_some() != change.new.is_some()
+                    && let Some(world) = &*world.read()
+                {
+                    world.look_at_slices_of(change.key, &told);
+                }
+            });
+        self.keep("services", informer)
+    }
+
+    /// Endpoints of V's Services, of the namespaces whose Services are brought along.
+    pub(crate) fn slices(&mut self) -> (Store<Virtual, Object>, Switch) {
+        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
+        let subject = self.subject.clone();
+        let is_wanted = move |object: &Object| {
+            world.read().as_ref().is_some_and(|world| world.mirrors(&object.meta.namespace, &subject))
+        };
+        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::ENDPOINT_SLICE)
+            .keep(is_wanted)
+            .indexed_by(&OF_SERVICE)
+            .on_change(move |change| told.reset(Duty::Slice(change.key.clone())));
+        let (informer, switch) = informer.build();
+        let store = informer.store();
+        self.loops.push(("endpoints of services".to_owned(), Box::pin(informer.run())));
+        (store, switch)
+    }
+
+    /// V's claims.
+    pub(crate) fn claims(&mut self) -> Store<Virtual, Object> {
+        let told = self.queue.clone();
+        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::CLAIM)
+            .on_change(move |change| told.reset(Duty::Claim(change.key.clone())));
+        self.keep("claims", informer)
+    }
+
+    /// V's volumes: each concerns the claim that it serves.
+    pub(crate) fn volumes(&mut self) -> Store<Virtual, Object> {
+        let told = self.queue.clone();
+        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::VOLUME).on_change(move |change| {
+            let seen = change.old.into_iter().chain(change.new);
+            for claim in seen.filter_map(|volume| claim_named_by(volume)) {
+                told.reset(Duty::Claim(claim));
+            }
+        });
+        self.keep("volumes", informer)
+    }
+
+    /// What we made of a kind and keep whole.
+    fn made<S: OnSide>(&self, cluster: &Cluster<S>, kind: Kind) -> Builder<S, Object> {
+        let namespace = kind.namespaced.then(|| self.subject.mount_namespace.to_string());
+        let informer = Informer::<S, Object>::of(cluster, kind).labels(format!(
+            "{}={}",
+            labels::VIRTUAL_CLUSTER_UID,
+            self.subject.virtual_cluster
+        ));
+        match namespace {
+            Some(namespace) => informer.namespace(namespace),
+            None => informer,
+        }
+    }
+
+    pub(crate) fn made_claims(&mut self, references: &References) -> Store<Physical, Object> {
+        let (told, used) = (self.queue.clone(), references.clone());
+        let informer = self.made(self.phys, kinds::CLAIM).indexed_by(&COPY_OF).on_change(move |change| {
+            let seen = change.old.into_iter().chain(change.new);
+            for claim in seen.filter_map(|claim| claim_copied_by(claim)) {
+                // Those who wait for it may have it now.
+                for user in used.users(&(Referent::Claim, claim.clone())) {
+                    told.reset(user.duty());
+                }
+                told.reset(Duty::Claim(claim));
+            }
+            if change.new.is_none() {
+                told.add_after(Duty::Binding, CROWD);
+            }
+        });
+        self.keep("worker claims", informer)
+    }
+
+    pub(crate) fn made_volumes(&mut self) -> Store<Physical, Object> {
+        let (told, world) = (self.queue.clone(), Arc::clone(&self.known));
+        let informer =
+            self.made(self.phys, kinds::VOLUME).indexed_by(&VOLUME_OF).indexed_by(&FOR_CLAIM).on_change(
+                move |change| {
+                    let world = world.read();
+                    let of = |volume: &Arc<Entry<Object>>| world.as_ref()?.claim_of_volume(volume);
+                    for volume in change.old.into_iter().chain(change.new) {
+                        // One that serves nobody is a leftover.
+                        told.reset(of(volume).map_or(Duty::Leftovers, Duty::Claim));
+                    }
+                    if change.new.is_none() {
+                        told.add_after(Duty::Binding, CROWD);
+                    }
+                },
+            );
+        self.keep("worker volumes", informer)
+    }
+
+    pub(crate) fn made_services(&mut self) -> Store<Physical, Object> {
+        let (told, world) = (self.queue.clone(), Arc::clone(&self.known));
+        let informer = self.made(self.phys, kinds::SERVICE).indexed_by(&COPY_OF).on_change(move |change| {
+            let comes_or_goes = change.old.is_some() != change.new.is_some();
+            let seen = change.old.into_iter().chain(change.new);
+            for service in seen.filter_map(|service| original_of(&service.meta)) {
+                if let Some(world) = world.read().as_ref().filter(|_| comes_or_goes) {
+                    world.look_at_slices_of(&service, &told);
+                    // Pods that wait to be told of it.
+                    for pod in world.pods_in(&service.namespace) {
+                        told.add(Duty::Pod(pod.0.key()));
+                    }
+                }
+                told.add(Duty::Service(service));
+            }
+            if change.new.is_none() {
+                told.add_after(Duty::Binding, CROWD);
+            }
+        });
+        self.keep("worker services", informer)
+    }
+
+    pub(crate) fn made_slices(&mut self) -> Store<Physical, Object> {
+        let told = self.queue.clone();
+        let informer =
+            self.made(self.phys, kinds::ENDPOINT_SLICE).indexed_by(&COPY_OF).on_change(move |change| {
+                let seen = change.old.into_iter().chain(change.new);
+                for slice in seen.filter_map(|slice| original_of(&slice.meta)) {
+                    told.add(Duty::Slice(slice));
+                }
+                if change.new.is_none() {
+                    told.add_after(Duty::Binding, CROWD);
+                }
+            });
+        self.keep("worker endpoints", informer)
     }
 
     /// `ConfigMaps` or Secrets of V: those that pods use, and of those only that they have changed.
@@ -211,7 +361,7 @@ impl<'a> Watch<'a> {
         let (told, used) = (self.queue.clone(), references.clone());
         let informer = Informer::<Virtual, SeenMeta>::of(self.virt, what.kind())
             .metadata_only()
-            .keep(move |object| used.is_used(&(what, object.key())))
+            .keep(move |object| used.is_used(&(what.into(), object.key())))
             .on_change(move |change| told.reset(Duty::Copy(what, change.key.clone())));
         self.keep(&format!("{} of pods", what.kind().plural), informer)
     }
@@ -232,8 +382,8 @@ impl<'a> Watch<'a> {
                     if let Duty::Copy(what, original) = &duty
                         && change.old.is_none()
                     {
-                        for pod in used.users(&(*what, original.clone())) {
-                            told.reset(Duty::Pod(pod));
+                        for user in used.users(&((*what).into(), original.clone())) {
+                            told.reset(user.duty());
                         }
                     }
                     told.add(duty);

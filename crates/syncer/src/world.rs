@@ -3,12 +3,15 @@
 //! A standby keeps all of it current, so that it can lead at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use futures::future::BoxFuture;
+use kubeocean_api::keys::annotations;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::informer::Switch;
 use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
@@ -18,14 +21,16 @@ use kubeocean_model::copy::Copied;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
-use kubeocean_model::project::{Computing, ServiceEntry};
+use kubeocean_model::project::ServiceEntry;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::LabelSelector;
+use kubeocean_model::services;
 use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
 use parking_lot::Mutex;
 
-use crate::belongings::{Belongings, References, SeenMeta, concerned};
-use crate::twins::ComputingEndpoints;
+use crate::belongings::{Belongings, SeenMeta, concerned, original_of};
+use crate::claims::{claim_copied_by, claim_named_by};
+use crate::references::References;
 use crate::usage::{SeenPod, Usage};
 use crate::watch::Watch;
 
@@ -107,7 +112,12 @@ pub(crate) static TWINS_NAMED: Index<SeenPod> =
 pub(crate) static PODS_IN: Index<SeenVirtualPod> =
     Index::new("namespace", |seen| vec![seen.0.meta.namespace.to_string()]);
 pub(crate) static SERVICES_IN: Index<SeenService> =
-    Index::new("namespace", |seen| vec![seen.0.namespace.clone()]);
+    Index::new("namespace", |seen| vec![seen.entry.namespace.clone()]);
+
+pub(crate) static OF_SERVICE: Index<Object> = Index::new("service", |slice| {
+    let service = services::service_of(&slice.meta).map(|name| format!("{}/{name}", slice.meta.namespace));
+    service.into_iter().collect()
+});
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,6 +132,12 @@ pub enum Duty {
     Pod(Key<Virtual>),
     /// A `ConfigMap` or Secret that pods use, and its copy.
     Copy(Copied, Key<Virtual>),
+    /// A claim that pods use, and its volume.
+    Claim(Key<Virtual>),
+    /// A Service that is brought along.
+    Service(Key<Virtual>),
+    /// Endpoints of one.
+    Slice(Key<Virtual>),
     /// What bindings that are gone have left.
     Leftovers,
 }
@@ -134,6 +150,9 @@ impl QueueKey for Duty {
             Self::Node(_) => "nodes",
             Self::Pod(_) => "pods",
             Self::Copy(..) => "copies",
+            Self::Claim(_) => "claims",
+            Self::Service(_) => "services",
+            Self::Slice(_) => "endpoints",
             Self::Leftovers => "leftovers",
         }
     }
@@ -195,19 +214,30 @@ pub struct World {
     pub config_maps: Store<Virtual, SeenMeta>,
     /// Secrets of V that pods use.
     pub secrets: Store<Virtual, SeenMeta>,
+    /// V's claims.
+    pub claims: Store<Virtual, Object>,
+    /// V's volumes.
+    pub volumes: Store<Virtual, Object>,
+    /// Endpoints of V's Services, as far as those are brought along.
+    pub slices: Store<Virtual, Object>,
+    /// For when others are brought along.
+    pub(crate) slices_switch: Switch,
     /// What pods of ours have in P.
     pub belongings: Belongings,
     /// Pods whose twin was seen to go.
     pub(crate) ended: Ended,
 }
 
-/// A Service of V, as far as pods are told of it.
+/// A Service of V: as pods see it, and as it is.
 #[derive(Debug)]
-pub struct SeenService(pub ServiceEntry);
+pub struct SeenService {
+    pub(crate) entry: ServiceEntry,
+    pub(crate) object: Object,
+}
 
 impl Shape for SeenService {
     fn of(object: Object) -> Self {
-        Self(ServiceEntry::read(&object))
+        Self { entry: ServiceEntry::read(&object), object }
     }
 }
 
@@ -258,6 +288,7 @@ impl World {
         let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
+        let (slices, slices_switch) = watch.slices();
         let world = Self {
             nodes: watch.nodes(),
             pods: watch.pods(&vnodes, &ended),
@@ -275,7 +306,15 @@ impl World {
             belongings: Belongings {
                 config_maps: watch.belongings(Copied::ConfigMap, references),
                 secrets: watch.belongings(Copied::Secret, references),
+                claims: watch.made_claims(references),
+                volumes: watch.made_volumes(),
+                services: watch.made_services(),
+                slices: watch.made_slices(),
             },
+            claims: watch.claims(),
+            volumes: watch.volumes(),
+            slices,
+            slices_switch,
             ended,
             endpoints: watch.endpoints(),
             vnodes,
@@ -301,6 +340,9 @@ impl World {
             ("services", self.services.progress().clone()),
             ("configmaps", self.config_maps.progress().clone()),
             ("secrets", self.secrets.progress().clone()),
+            ("persistentvolumeclaims", self.claims.progress().clone()),
+            ("persistentvolumes", self.volumes.progress().clone()),
+            ("endpointslices of services", self.slices.progress().clone()),
         ]
     }
 
@@ -314,12 +356,13 @@ impl World {
 
     /// Kinds of P that may not be read, by the server's last word.
     pub fn physically_forbidden(&self) -> BTreeSet<Kind> {
-        let all = [
+        let mut all = vec![
             (kinds::NODE, self.nodes.progress()),
             (kinds::POD, self.physical_pods.progress()),
             (kinds::CSI_NODE, self.physical_csi.progress()),
             (kinds::POLICY, self.physical_policies.progress()),
         ];
+        all.extend(self.belongings.kinds());
         let is_forbidden = |progress: &Progress| {
             let trouble = progress.trouble();
             trouble.as_ref().and_then(CallError::status).is_some_and(|status| status.code == 403)
@@ -335,11 +378,16 @@ impl World {
                 "poddisruptionbudgets": self.budgets.len(), "resourceleasingpolicies": self.virtual_policies.len(),
                 "endpointslices": self.endpoints.len(), "services": self.services.len(),
                 "configmaps": self.config_maps.len(), "secrets": self.secrets.len(),
+                "persistentvolumeclaims": self.claims.len(), "persistentvolumes": self.volumes.len(),
+                "mirrored endpointslices": self.slices.len(),
             },
             "physical": {
                 "nodes": self.nodes.len(), "csinodes": self.physical_csi.len(), "pods": self.physical_pods.len(),
                 "resourceleasingpolicies": self.physical_policies.len(),
                 "configmaps": self.belongings.config_maps.len(), "secrets": self.belongings.secrets.len(),
+                "persistentvolumeclaims": self.belongings.claims.len(),
+                "persistentvolumes": self.belongings.volumes.len(),
+                "services": self.belongings.services.len(), "endpointslices": self.belongings.slices.len(),
             },
         })
     }
@@ -359,6 +407,12 @@ impl World {
             queue.add(Duty::Pod(key));
         }
         self.look_at_what_we_made(queue);
+        for (key, _) in self.services.all() {
+            queue.add(Duty::Service(key));
+        }
+        for (key, _) in self.slices.all() {
+            queue.add(Duty::Slice(key));
+        }
         queue.add(Duty::Leftovers);
         self.look_at_policies(queue);
     }
@@ -377,6 +431,43 @@ impl World {
                 }
             }
         }
+        for (_, claim) in self.belongings.claims.all() {
+            claim_copied_by(&claim).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+        }
+        for (_, volume) in self.belongings.volumes.all() {
+            self.claim_of_volume(&volume).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+        }
+        for (_, service) in self.belongings.services.all() {
+            original_of(&service.meta).into_iter().for_each(|key| queue.add(Duty::Service(key)));
+        }
+        for (_, slice) in self.belongings.slices.all() {
+            original_of(&slice.meta).into_iter().for_each(|key| queue.add(Duty::Slice(key)));
+        }
+    }
+
+    /// The endpoints of a Service of V are to be looked at.
+    pub(crate) fn look_at_slices_of(&self, service: &Key<Virtual>, queue: &Queue<Duty>) {
+        for slice in self.slices.keys_by(&OF_SERVICE, &service.to_string()) {
+            queue.add(Duty::Slice(slice));
+        }
+    }
+
+    /// Whether Services of a namespace are brought along, as far as is known.
+    pub(crate) fn mirrors(&self, namespace: &str, subject: &Subject) -> bool {
+        let seen = self.bindings.get(&Key::cluster_scoped(&*subject.binding));
+        let binding = seen.as_ref().and_then(|seen| seen.0.parsed.as_ref().ok());
+        binding.is_some_and(|binding| services::is_mirrored(binding, namespace, &subject.install_namespace))
+    }
+
+    /// The V claim that a volume of P serves: by its claim there, or by the V volume that it is.
+    pub(crate) fn claim_of_volume(&self, volume: &Object) -> Option<Key<Virtual>> {
+        let said = |field: &str| volume.text("spec", &["claimRef", field]);
+        let claim = said("namespace").zip(said("name")).map(|(namespace, name)| Key::new(namespace, name));
+        let claim = claim.and_then(|claim| self.belongings.claims.get(&claim));
+        claim.and_then(|claim| claim_copied_by(&claim)).or_else(|| {
+            let name = volume.meta.annotations.get(annotations::VIRTUAL_NAME)?;
+            claim_named_by(self.volumes.get(&Key::cluster_scoped(name))?.deref())
+        })
     }
 
     /// All policies are to be looked at.
@@ -447,18 +538,6 @@ impl World {
         match what {
             Copied::ConfigMap => &self.config_maps,
             Copied::Secret => &self.secrets,
-        }
-    }
-
-    /// What a pod of a namespace is told of the computing cluster.
-    pub(crate) fn computing_for(&self, namespace: &str, given: &ComputingEndpoints) -> Computing {
-        let services = self.services.by(&SERVICES_IN, namespace);
-        let ComputingEndpoints { api_server, dns, domain } = given;
-        Computing {
-            api_server: api_server.clone(),
-            dns: dns.clone(),
-            cluster_domain: domain.to_string(),
-            services: services.iter().map(|seen| seen.0.clone()).collect(),
         }
     }
 

@@ -142,6 +142,10 @@ super::words! {
         NameTaken = "NameTaken",
         /// On a `ClusterBinding`: something of the worker cluster may not be read; the message says what that costs.
         NotReadable = "NotReadable",
+        /// On a `ClusterBinding`: pods in the worker cluster are not told where the computing cluster is; the message says how to.
+        ComputingClusterUnknown = "ComputingClusterUnknown",
+        /// On a V Service: pods of its namespace were started before it, and do not have its name; the message says what to do.
+        ServiceAfterPods = "ServiceAfterPods",
         /// On a V pod: the node that it runs on is taken back; the message says when.
         Reclaiming = "Reclaiming",
         /// On a V claim and the pods that use it: it cannot be brought to the worker cluster yet; the message says why.

@@ -10,6 +10,7 @@
 mod bad_input;
 mod kubelet;
 mod lives;
+mod mirrored;
 mod offers;
 mod pods;
 mod renewing;
@@ -17,4 +18,5 @@ mod residents;
 mod rules;
 mod scene;
 mod simulated;
+mod storage;
 mod vectors;

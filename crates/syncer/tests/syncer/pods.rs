@@ -165,7 +165,13 @@ impl Scene {
     fn could_run(&self, pod: &Value) -> bool {
         let volumes = pod["spec"]["volumes"].as_array();
         let names = volumes.into_iter().flatten().filter_map(|volume| volume["configMap"]["name"].as_str());
+        let claims = pod["spec"]["volumes"].as_array();
+        let mut claims = claims
+            .into_iter()
+            .flatten()
+            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         names.into_iter().all(|name| self.virt.server.get("configmaps", "web", name).is_some())
+            && claims.all(|name| self.is_claim_good(name))
     }
 
     /// The twin of a pod.
@@ -177,7 +183,7 @@ impl Scene {
         self.get_pod(name).map(|pod| text(&pod, "/status/phase").to_owned()).unwrap_or_default()
     }
 
-    async fn until_phase(&self, name: &str, phase: &str) {
+    pub(crate) async fn until_phase(&self, name: &str, phase: &str) {
         wait(self, &format!("{name} is {phase}"), 60, || {
             let is = self.phase(name);
             if is == phase { Ok(()) } else { Err(format!("{name} is {is}")) }
@@ -186,7 +192,7 @@ impl Scene {
     }
 
     /// Nothing of ours is left in the mount namespace.
-    async fn until_clean(&self) {
+    pub(crate) async fn until_clean(&self) {
         wait(self, "clean", 60, || {
             let left: Vec<String> = ["pods", "configmaps", "secrets"]
                 .iter()
@@ -203,7 +209,7 @@ fn virtual_uid(twin: &Value) -> &str {
     twin["metadata"]["annotations"][annotations::VIRTUAL_POD_UID].as_str().unwrap_or_default()
 }
 
-fn leased(course: impl AsyncFnOnce(&Scene)) {
+pub(crate) fn leased(course: impl AsyncFnOnce(&Scene)) {
     calm_in(
         Setting::default(),
         |scene| scene.policy(&scene.phys, "all", json!({})),

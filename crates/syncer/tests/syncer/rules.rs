@@ -400,6 +400,8 @@ impl Scene {
         }
         self.pods_at_rest()?;
         self.twins_at_rest()?;
+        self.claims_at_rest()?;
+        self.services_at_rest()?;
         self.policies_at_rest(&parsed, &used)?;
         let pods = self.phys.server.list("pods", None);
         let lives = |pod: &&Arc<Value>| !["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));

@@ -61,6 +61,9 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::SECRET,
         kinds::SERVICE_ACCOUNT,
         kinds::SERVICE,
+        kinds::ENDPOINT_SLICE,
+        kinds::CLAIM,
+        kinds::VOLUME,
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
@@ -279,7 +282,10 @@ impl Scene {
     pub(crate) fn bind(&self) {
         let body = json!({
             "metadata": {"name": BINDING},
-            "spec": {"clusterID": self.cluster_id, "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE}},
+            "spec": {
+                "clusterID": self.cluster_id, "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE},
+                "serviceNamespaces": ["web"],
+            },
         });
         if self.make(&self.virt, "clusterbindings", "", body) == 201 {
             let namespace = self.phys.server.get("namespaces", "", MOUNT).unwrap();

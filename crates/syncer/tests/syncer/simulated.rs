@@ -364,6 +364,7 @@ fn deed(scene: &Scene, draw: u64) {
         }
         21 if draw >> 31 & 3 == 0 => scene.lose_a_twin(draw >> 40),
         21 => scene.remove(&scene.virt, "pods", "web", &some_pod(draw).0),
+        22 if draw >> 31 & 1 == 1 => scene.change_storage(draw >> 33),
         22 => scene.patch(
             &scene.virt,
             "nodes",
@@ -371,6 +372,7 @@ fn deed(scene: &Scene, draw: u64) {
             &vnode,
             json!({"metadata": {"labels": {"mine": "yes", "zone": "stolen"}}}),
         ),
+        23 if draw >> 31 & 1 == 1 => scene.change_services(draw >> 33),
         23 => scene.patch(
             &scene.virt,
             "nodes",
@@ -383,8 +385,12 @@ fn deed(scene: &Scene, draw: u64) {
         26 => scene.lead_astray(draw >> 30 & 1 == 1),
         27 if (draw >> 30).is_multiple_of(8) => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
         28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
-        29 if draw >> 31 & 1 == 1 => scene.change_settings(draw >> 32),
-        29 => scene.budget((draw >> 30 & 1) as u32 * 5),
+        29 => match draw >> 31 & 3 {
+            0 => scene.change_settings(draw >> 33),
+            1 => scene.change_storage(draw >> 33),
+            2 => scene.change_services(draw >> 33),
+            _ => scene.budget((draw >> 33 & 1) as u32 * 5),
+        },
         30 => hide(scene, &vnode),
         _ => scene.bind(),
     }
@@ -422,6 +428,9 @@ fn some_pod(draw: u64) -> (String, Value) {
     let mut spec = json!({"tolerations": tolerations});
     if draw >> 33 & 1 == 1 {
         spec["volumes"] = json!([{"name": "s", "configMap": {"name": "settings"}}]);
+    } else if draw >> 35 & 1 == 1 {
+        spec["volumes"] =
+            json!([{"name": "d", "persistentVolumeClaim": {"claimName": crate::storage::CLAIM}}]);
     }
     spec["automountServiceAccountToken"] = (draw >> 34 & 1 == 1).into();
     let prefix = match draw >> 31 & 3 {
