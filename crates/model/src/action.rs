@@ -230,6 +230,13 @@ impl Action {
         self
     }
 
+    /// Whether it changes an object of this kind, whatever its version.
+    pub fn is_unversioned_patch_of(&self, kind: &Kind) -> bool {
+        self.kind == *kind
+            && matches!(self.verb, Verb::Patch { .. })
+            && self.precondition.resource_version.is_none()
+    }
+
     /// Only if nobody wrote the object since this version.
     #[must_use]
     pub fn if_version(mut self, resource_version: impl Into<String>) -> Self {

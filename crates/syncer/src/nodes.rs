@@ -143,7 +143,11 @@ impl Syncer {
         let Situation { binding, physical_name, name: vnode, existing, .. } = *situation;
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
         let mut version = None;
+        let mut last: Option<String> = None;
         for action in &decision.actions {
+            // What was written a moment ago is what this one is about: one whose answer is lost must not be written twice.
+            let follows = last.as_ref().filter(|_| action.is_unversioned_patch_of(&kinds::NODE));
+            let action = &follows.map_or_else(|| action.clone(), |last| action.clone().if_version(last));
             let outcome = self.reconciler.write(duty, action).await;
             match &outcome {
                 Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
@@ -163,6 +167,7 @@ impl Syncer {
                 }
                 Outcome::Done(written) if action.kind == kinds::NODE => {
                     uid = written.uid.clone().or(uid);
+                    last.clone_from(&written.resource_version);
                     version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
                 }
                 _ => {}

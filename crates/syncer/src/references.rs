@@ -97,9 +97,11 @@ impl References {
         self.0.lock().users.contains_key(original)
     }
 
-    /// All that is used.
-    pub(crate) fn all(&self) -> Vec<Original> {
-        self.0.lock().users.keys().cloned().collect()
+    /// All that is used, and all who use it: what there is to look at when nobody knows what was missed.
+    pub(crate) fn duties(&self) -> Vec<Duty> {
+        let known = self.0.lock();
+        let originals = known.users.keys().cloned().map(duty_of);
+        originals.chain(known.uses.keys().cloned().map(User::duty)).collect()
     }
 }
 
@@ -121,6 +123,6 @@ mod tests {
         assert!(!references.is_used(&original("x")));
         assert_eq!(references.remove(&pod), [original("y"), original("z")]);
         assert_eq!(references.users(&original("y")), [driver]);
-        assert_eq!(references.all(), [original("y")]);
+        assert_eq!(references.duties(), [duty_of(original("y")), Duty::Claim(Key::new("web", "a"))]);
     }
 }

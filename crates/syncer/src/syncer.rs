@@ -34,7 +34,7 @@ use crate::endpoints::Proxiers;
 use crate::observe::{self, Timekeeping};
 use crate::policies::Policies;
 use crate::pulse::Pulse;
-use crate::references::{References, duty_of};
+use crate::references::References;
 use crate::renewals::Renewals;
 use crate::standing::Standings;
 pub use crate::surroundings::ComputingEndpoints;
@@ -182,8 +182,8 @@ impl Syncer {
         let used = references.clone();
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
-            // What pods wait for may be had now.
-            used.all().into_iter().for_each(|original| told.add(duty_of(original)));
+            // What pods wait for may be had now, and those that went meanwhile are in no store.
+            used.duties().into_iter().for_each(|duty| told.add(duty));
             // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
             stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod kubelet;
+mod lifetimes;
 mod lives;
 mod mirrored;
 mod offers;

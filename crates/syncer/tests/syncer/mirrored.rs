@@ -15,7 +15,7 @@ use crate::simulated::wait;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Scene {
-    fn service(&self, name: &str, spec: Value) {
+    pub(crate) fn service(&self, name: &str, spec: Value) {
         let mut spec = spec;
         if spec["ports"].is_null() {
             spec["ports"] = json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
@@ -24,7 +24,7 @@ impl Scene {
         self.make(&self.virt, "services", "web", json!({"metadata": {"name": name}, "spec": spec}));
     }
 
-    fn slice(&self, name: &str, service: &str, address: &str) {
+    pub(crate) fn slice(&self, name: &str, service: &str, address: &str) {
         let body = json!({
             "metadata": {"name": name, "labels": {SERVICE_NAME: service}},
             "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],

@@ -21,7 +21,7 @@ fn nfs() -> Value {
 
 impl Scene {
     /// A claim of V without a volume.
-    fn claim(&self, name: &str) {
+    pub(crate) fn claim(&self, name: &str) {
         let spec = json!({
             "accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": format!("pv-{name}"),
             "resources": {"requests": {"storage": "1Gi"}},
@@ -36,7 +36,7 @@ impl Scene {
     }
 
     /// V's own controller gives it one, from this source.
-    fn bind_claim(&self, name: &str, source: Value) {
+    pub(crate) fn bind_claim(&self, name: &str, source: Value) {
         let Some(claim) = self.virt.server.get("persistentvolumeclaims", "web", name) else { return };
         let mut spec = json!({
             "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "storageClassName": "",
@@ -122,7 +122,9 @@ impl Scene {
         let allowed = allowed.and_then(|one| {
             one["metadata"]["annotations"][annotations::ALLOWED_VOLUME_SOURCES].as_str().map(str::to_owned)
         });
-        volume.is_some_and(|volume| volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"])
+        // One that is to go lets nobody new in.
+        !is_deleting(&claim)
+            && volume.is_some_and(|volume| volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"])
             && allowed.is_none_or(|allowed| allowed.contains("nfs"))
     }
 
