@@ -41,6 +41,10 @@ pub struct PodArgs {
     /// `LoadBalancer` Service kube-system/kube-dns-intranet
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = intranet::dns_server)]
     pub computing_dns: Vec<String>,
+
+    /// Only pods of these namespaces run in worker clusters, separated by commas; what others have is not read. All by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
+    pub namespaces: Vec<String>,
 }
 
 impl PodArgs {

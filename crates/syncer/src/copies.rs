@@ -163,7 +163,7 @@ impl Syncer {
         let in_namespace = self.world.pods_in(&original.1.namespace);
         in_namespace.iter().any(|pod| {
             let uses = || crate::twins::uses_of(&pod.0);
-            let was_let_in = pod.0.is_mapped(binding, &self.subject.install_namespace)
+            let was_let_in = self.subject.maps(&pod.0, binding)
                 && !self.world.twins_of(&pod.0.key(), &self.subject).is_empty();
             was_let_in && uses().is_some_and(|uses| uses.contains(original))
         })

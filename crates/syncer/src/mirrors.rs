@@ -3,6 +3,7 @@
 use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::events::Subject as Told;
+use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_model::action::{Action, Kind, Verb, kinds};
 use kubeocean_model::bind::Telling;
@@ -64,11 +65,19 @@ impl Syncer {
             return Verdict::Blocked;
         }
         let Some(binding) = self.binding() else { return Verdict::Done };
-        if !self.knows_belongings() || !self.world.slices.progress().is_synced() {
+        if !self.knows_belongings() || !self.world.slices.progress().all(Progress::is_synced) {
             return Verdict::Done;
         }
         let original = self.world.slices.get(key);
         let copy = self.world.belongings.slice_of(key, &self.subject);
+        // Which slices are kept depends on the binding: a list from before it was known, or was another, is no reason either.
+        if original.is_none()
+            && copy.is_some()
+            && self.is_mirrored(&key.namespace, &binding)
+            && let Err(verdict) = self.is_really_gone(&kinds::ENDPOINT_SLICE, key).await
+        {
+            return verdict;
+        }
         let service = original.as_ref().and_then(|slice| self.service_of_slice(slice, &binding));
         let name = self.mirror_name(&kinds::ENDPOINT_SLICE, key);
         let stamp = Stamp { binding: &binding, virtual_cluster: &self.subject.virtual_cluster };

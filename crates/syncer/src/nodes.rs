@@ -70,9 +70,7 @@ impl Syncer {
             return Verdict::Failed("no-port");
         };
         let occupants = self.world.pods_on(vnode);
-        let holds = occupants
-            .iter()
-            .filter(|pod| pod.0.holds_its_node(pod.0.is_mapped(&binding, &self.subject.install_namespace)));
+        let holds = occupants.iter().filter(|pod| pod.0.holds_its_node(self.subject.maps(&pod.0, &binding)));
         let holds = holds.count();
         let goes = existing.is_some_and(|existing| existing.tenure.leaving.is_some()) && holds == 0;
         let unseen = match self.unseen_pods(&binding, vnode, goes).await {
@@ -310,8 +308,7 @@ impl Syncer {
         let fields = format!("spec.nodeName={vnode}");
         let pods = self.virt.list_by_fields(&kinds::POD, None, &fields).await;
         let pods = pods.map_err(|_| Verdict::Failed("pods-not-read"))?;
-        let holds =
-            |pod: &VirtualPod| pod.holds_its_node(pod.is_mapped(binding, &self.subject.install_namespace));
+        let holds = |pod: &VirtualPod| pod.holds_its_node(self.subject.maps(pod, binding));
         Ok(pods.into_iter().map(VirtualPod::read).filter(holds).count())
     }
 

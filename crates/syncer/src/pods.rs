@@ -51,7 +51,7 @@ impl Syncer {
         let Some(tenure) = self.world.tenure_of(&vnode.0) else { return Verdict::Done };
         let now = self.reconciler.clock.now();
         let case = Case { duty: &duty, binding: &binding, pod, vnode: &vnode.0, tenure: &tenure, now };
-        let is_mapped = pod.is_mapped(&binding, &self.subject.install_namespace);
+        let is_mapped = self.subject.maps(pod, &binding);
         let next = twin::next(Some(pod), &twins, is_mapped, reflect::has_run(pod));
         let twin = match &next {
             _ if !is_known => Twin::NotKnown,
@@ -201,7 +201,7 @@ impl Syncer {
         if pod.is_placeholder() || pod.is_terminal || pod.meta.is_deleting() {
             return;
         }
-        let message = pod.why_unmapped(binding, &self.subject.install_namespace);
+        let message = self.subject.why_unmapped(pod, binding);
         let event = Telling::event(true, EventReason::NotMapped, message);
         self.tell(&Subject::of(kinds::POD, &pod.meta), &[event]);
     }

@@ -23,7 +23,7 @@ use kubeocean_model::vnode::{Settings, Worker};
 use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{NodeArgs, SyncerArgs};
+use crate::args::{NodeArgs, PodArgs, SyncerArgs};
 use crate::connection::{Connector, minor, nowhere};
 use crate::syncer::{Background, ComputingEndpoints, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
@@ -106,7 +106,7 @@ pub async fn run_inline(
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
     let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
-    let subject = subject(&parsed, &namespace, &virtual_cluster);
+    let subject = subject(&parsed, &namespace, &virtual_cluster, &nodes.pods);
     let metrics = virt.metrics().clone();
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
@@ -152,7 +152,7 @@ fn readiness(syncer: &Syncer) -> Result<(), String> {
     }
 }
 
-fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject {
+fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str, pods: &PodArgs) -> Subject {
     Subject {
         binding: binding.name.as_str().into(),
         uid: binding.uid.as_str().into(),
@@ -160,6 +160,7 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject
         mount_namespace: binding.mount_namespace.as_str().into(),
         install_namespace: namespace.into(),
         virtual_cluster: virtual_cluster.into(),
+        namespaces: pods.namespaces.iter().map(|name| name.as_str().into()).collect(),
     }
 }
 
@@ -226,7 +227,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         }
     };
     let (virtual_cluster, binding) = known;
-    let subject = subject(&binding, &namespace, &virtual_cluster);
+    let subject = subject(&binding, &namespace, &virtual_cluster, &nodes.pods);
     let hold = subject.cluster_id.syncer();
     let (elector, leadership) = election.elect(SYNCER, &hold, &namespace, &environment, &virt, &clock)?;
     let holder = environment.get("POD_NAME").unwrap_or(SYNCER);

@@ -227,8 +227,7 @@ impl Syncer {
             .following(kinds::ENDPOINT_SLICE, &world.belongings.slices);
         let compared = Compared::default();
         let belongings = world.belongings.progress();
-        for progress in [world.config_maps.progress(), world.secrets.progress()].into_iter().chain(belongings)
-        {
+        for progress in world.config_maps.progress().chain(world.secrets.progress()).chain(belongings) {
             let compared = compared.clone();
             progress.listen(move |step| {
                 if matches!(step, Step::List) {

@@ -23,6 +23,7 @@ use crate::belongings::{
 };
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
+use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
 use crate::world::{
     Duty, Ended, IN_NAMESPACE, OF_NODE, OF_SERVICE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget,
@@ -86,7 +87,7 @@ impl<'a> Watch<'a> {
                     && change.old.and_then(mirrors) != change.new.and_then(mirrors)
                     && let Some(world) = &*world.read()
                 {
-                    world.slices_switch.relist();
+                    world.slices_switches.iter().for_each(Switch::relist);
                 }
                 if concerns
                     && change.old.map(asks) != change.new.map(asks)
@@ -216,44 +217,74 @@ impl<'a> Watch<'a> {
         self.keep("namespaces", informer)
     }
 
-    pub(crate) fn services(&mut self) -> Store<Virtual, SeenService> {
-        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
-        let informer = Informer::<Virtual, SeenService>::of(self.virt, kinds::SERVICE)
-            .indexed_by(&SERVICES_IN)
-            .on_change(move |change| {
-                told.reset(Duty::Service(change.key.clone()));
-                if change.old.is_some() != change.new.is_some()
-                    && let Some(world) = &*world.read()
-                {
-                    world.look_at_slices_of(change.key, &told);
-                }
-            });
-        self.keep("services", informer)
+    /// One store for all namespaces, or one for each that is followed.
+    fn several<T: Shape>(
+        &mut self,
+        name: &str,
+        informer: impl Fn() -> Builder<Virtual, T>,
+    ) -> (Several<T>, Vec<Switch>) {
+        let followed = self.subject.namespaces.iter().cloned().map(Some);
+        let followed: Vec<Option<Arc<str>>> =
+            if self.subject.namespaces.is_empty() { vec![None] } else { followed.collect() };
+        let (mut stores, mut switches) = (Vec::new(), Vec::new());
+        for namespace in followed {
+            let (informer, switch) = match &namespace {
+                Some(namespace) => informer().namespace(&**namespace).build(),
+                None => informer().build(),
+            };
+            let of = namespace.as_ref().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+            stores.push((namespace, informer.store()));
+            switches.push(switch);
+            self.loops.push((format!("{name}{of}"), Box::pin(informer.run())));
+        }
+        (Several::of(stores), switches)
+    }
+
+    pub(crate) fn services(&mut self) -> Several<SeenService> {
+        let (virt, known, queue) = (self.virt, Arc::clone(&self.known), self.queue.clone());
+        let informer = || {
+            let (world, told) = (Arc::clone(&known), queue.clone());
+            Informer::<Virtual, SeenService>::of(virt, kinds::SERVICE).indexed_by(&SERVICES_IN).on_change(
+                move |change| {
+                    told.reset(Duty::Service(change.key.clone()));
+                    if change.old.is_some() != change.new.is_some()
+                        && let Some(world) = &*world.read()
+                    {
+                        world.look_at_slices_of(change.key, &told);
+                    }
+                },
+            )
+        };
+        self.several("services", informer).0
     }
 
     /// Endpoints of V's Services, of the namespaces whose Services are brought along.
-    pub(crate) fn slices(&mut self) -> (Store<Virtual, Object>, Switch) {
-        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
+    pub(crate) fn slices(&mut self) -> (Several<Object>, Arc<[Switch]>) {
+        let (virt, known, queue) = (self.virt, Arc::clone(&self.known), self.queue.clone());
         let subject = self.subject.clone();
-        let is_wanted = move |object: &Object| {
-            world.read().as_ref().is_some_and(|world| world.mirrors(&object.meta.namespace, &subject))
+        let informer = || {
+            let (world, told, subject) = (Arc::clone(&known), queue.clone(), subject.clone());
+            let is_wanted = move |object: &Object| {
+                world.read().as_ref().is_some_and(|world| world.mirrors(&object.meta.namespace, &subject))
+            };
+            Informer::<Virtual, Object>::of(virt, kinds::ENDPOINT_SLICE)
+                .keep(is_wanted)
+                .indexed_by(&OF_SERVICE)
+                .on_change(move |change| told.reset(Duty::Slice(change.key.clone())))
         };
-        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::ENDPOINT_SLICE)
-            .keep(is_wanted)
-            .indexed_by(&OF_SERVICE)
-            .on_change(move |change| told.reset(Duty::Slice(change.key.clone())));
-        let (informer, switch) = informer.build();
-        let store = informer.store();
-        self.loops.push(("endpoints of services".to_owned(), Box::pin(informer.run())));
-        (store, switch)
+        let (slices, switches) = self.several("endpoints of services", informer);
+        (slices, switches.into())
     }
 
     /// V's claims.
-    pub(crate) fn claims(&mut self) -> Store<Virtual, Object> {
-        let told = self.queue.clone();
-        let informer = Informer::<Virtual, Object>::of(self.virt, kinds::CLAIM)
-            .on_change(move |change| told.reset(Duty::Claim(change.key.clone())));
-        self.keep("claims", informer)
+    pub(crate) fn claims(&mut self) -> Several<Object> {
+        let (virt, queue) = (self.virt, self.queue.clone());
+        let informer = || {
+            let told = queue.clone();
+            Informer::<Virtual, Object>::of(virt, kinds::CLAIM)
+                .on_change(move |change| told.reset(Duty::Claim(change.key.clone())))
+        };
+        self.several("claims", informer).0
     }
 
     /// V's volumes: each concerns the claim that it serves.
@@ -357,13 +388,16 @@ impl<'a> Watch<'a> {
     }
 
     /// `ConfigMaps` or Secrets of V: those that pods use, and of those only that they have changed.
-    pub(crate) fn originals(&mut self, what: Copied, references: &References) -> Store<Virtual, SeenMeta> {
-        let (told, used) = (self.queue.clone(), references.clone());
-        let informer = Informer::<Virtual, SeenMeta>::of(self.virt, what.kind())
-            .metadata_only()
-            .keep(move |object| used.is_used(&(what.into(), object.key())))
-            .on_change(move |change| told.reset(Duty::Copy(what, change.key.clone())));
-        self.keep(&format!("{} of pods", what.kind().plural), informer)
+    pub(crate) fn originals(&mut self, what: Copied, references: &References) -> Several<SeenMeta> {
+        let (virt, queue) = (self.virt, self.queue.clone());
+        let informer = || {
+            let (told, used) = (queue.clone(), references.clone());
+            Informer::<Virtual, SeenMeta>::of(virt, what.kind())
+                .metadata_only()
+                .keep(move |object| used.is_used(&(what.into(), object.key())))
+                .on_change(move |change| told.reset(Duty::Copy(what, change.key.clone())))
+        };
+        self.several(&format!("{} of pods", what.kind().plural), informer).0
     }
 
     /// What we made of a kind in the mount namespace.

@@ -17,6 +17,7 @@ use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::BindingObject;
+use kubeocean_model::binding::Binding;
 use kubeocean_model::copy::Copied;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
@@ -31,6 +32,7 @@ use parking_lot::Mutex;
 use crate::belongings::{Belongings, SeenMeta, concerned, original_of};
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
+use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
 use crate::watch::Watch;
 
@@ -173,6 +175,33 @@ pub struct Subject {
     pub install_namespace: Arc<str>,
     /// Uid that stands for the computing cluster.
     pub virtual_cluster: Arc<str>,
+    /// The only namespaces whose pods run in the worker cluster; none: all.
+    pub namespaces: Arc<[Arc<str>]>,
+}
+
+impl Subject {
+    /// Whether pods of a namespace are followed.
+    fn follows(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| **one == *namespace)
+    }
+
+    /// Whether a pod runs in the worker cluster, if it runs.
+    pub(crate) fn maps(&self, pod: &VirtualPod, binding: &Binding) -> bool {
+        self.follows(&pod.meta.namespace) && pod.is_mapped(binding, &self.install_namespace)
+    }
+
+    /// Why it does not, for people.
+    pub(crate) fn why_unmapped(&self, pod: &VirtualPod, binding: &Binding) -> String {
+        let namespace = &pod.meta.namespace;
+        if self.follows(namespace) {
+            return pod.why_unmapped(binding, &self.install_namespace);
+        }
+        format!(
+            "pods of namespace {namespace} do not run in worker cluster {}: its syncer is kept to {} by --namespaces",
+            self.binding,
+            self.namespaces.join(", ")
+        )
+    }
 }
 
 /// The stores. Clones are the same.
@@ -209,19 +238,19 @@ pub struct World {
     /// V's namespaces: what administrators wrote on them.
     pub namespaces: Store<Virtual, SeenMeta>,
     /// V's Services, as far as pods are told of them.
-    pub services: Store<Virtual, SeenService>,
+    pub services: Several<SeenService>,
     /// `ConfigMaps` of V that pods use.
-    pub config_maps: Store<Virtual, SeenMeta>,
+    pub config_maps: Several<SeenMeta>,
     /// Secrets of V that pods use.
-    pub secrets: Store<Virtual, SeenMeta>,
+    pub secrets: Several<SeenMeta>,
     /// V's claims.
-    pub claims: Store<Virtual, Object>,
+    pub claims: Several<Object>,
     /// V's volumes.
     pub volumes: Store<Virtual, Object>,
     /// Endpoints of V's Services, as far as those are brought along.
-    pub slices: Store<Virtual, Object>,
+    pub slices: Several<Object>,
     /// For when others are brought along.
-    pub(crate) slices_switch: Switch,
+    pub(crate) slices_switches: Arc<[Switch]>,
     /// What pods of ours have in P.
     pub belongings: Belongings,
     /// Pods whose twin was seen to go.
@@ -288,7 +317,7 @@ impl World {
         let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
-        let (slices, slices_switch) = watch.slices();
+        let (slices, slices_switches) = watch.slices();
         let world = Self {
             nodes: watch.nodes(),
             pods: watch.pods(&vnodes, &ended),
@@ -314,7 +343,7 @@ impl World {
             claims: watch.claims(),
             volumes: watch.volumes(),
             slices,
-            slices_switch,
+            slices_switches,
             ended,
             endpoints: watch.endpoints(),
             vnodes,
@@ -328,7 +357,7 @@ impl World {
 
     /// How far the stores of V have come, by name.
     pub fn virtual_progress(&self) -> Vec<(&'static str, Progress)> {
-        vec![
+        let mut all = vec![
             ("clusterbindings", self.bindings.progress().clone()),
             ("nodes", self.vnodes.progress().clone()),
             ("csinodes", self.virtual_csi.progress().clone()),
@@ -337,13 +366,14 @@ impl World {
             ("resourceleasingpolicies", self.virtual_policies.progress().clone()),
             ("endpointslices", self.endpoints.progress().clone()),
             ("namespaces", self.namespaces.progress().clone()),
-            ("services", self.services.progress().clone()),
-            ("configmaps", self.config_maps.progress().clone()),
-            ("secrets", self.secrets.progress().clone()),
-            ("persistentvolumeclaims", self.claims.progress().clone()),
             ("persistentvolumes", self.volumes.progress().clone()),
-            ("endpointslices of services", self.slices.progress().clone()),
-        ]
+        ];
+        all.extend(self.services.progress().map(|progress| ("services", progress.clone())));
+        all.extend(self.config_maps.progress().map(|progress| ("configmaps", progress.clone())));
+        all.extend(self.secrets.progress().map(|progress| ("secrets", progress.clone())));
+        all.extend(self.claims.progress().map(|progress| ("persistentvolumeclaims", progress.clone())));
+        all.extend(self.slices.progress().map(|progress| ("endpointslices of services", progress.clone())));
+        all
     }
 
     /// How far the stores of P have come, by name. Without these nothing is known of its nodes.
@@ -452,11 +482,11 @@ impl World {
         }
     }
 
-    /// Whether Services of a namespace are brought along, as far as is known.
+    /// Whether Services of a namespace are brought along; as long as nobody knows, they may be.
     pub(crate) fn mirrors(&self, namespace: &str, subject: &Subject) -> bool {
         let seen = self.bindings.get(&Key::cluster_scoped(&*subject.binding));
         let binding = seen.as_ref().and_then(|seen| seen.0.parsed.as_ref().ok());
-        binding.is_some_and(|binding| services::is_mirrored(binding, namespace, &subject.install_namespace))
+        binding.is_none_or(|binding| services::is_mirrored(binding, namespace, &subject.install_namespace))
     }
 
     /// The V claim that a volume of P serves: by its claim there, or by the V volume that it is.
@@ -534,7 +564,7 @@ impl World {
     }
 
     /// Originals of V that pods use.
-    pub(crate) fn originals(&self, what: Copied) -> &Store<Virtual, SeenMeta> {
+    pub(crate) fn originals(&self, what: Copied) -> &Several<SeenMeta> {
         match what {
             Copied::ConfigMap => &self.config_maps,
             Copied::Secret => &self.secrets,

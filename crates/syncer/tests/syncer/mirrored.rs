@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubeocean_api::keys::annotations;
+use kubeocean_model::leasing::SYNCER;
+use kubeocean_testkit::Right;
 use serde_json::{Value, json};
 
 use crate::kubelet::virtual_name;
 use crate::pods::leased;
-use crate::scene::{BINDING, MERGE, MOUNT, Scene, collection, label, text};
-use crate::simulated::wait;
+use crate::scene::{BINDING, MERGE, MOUNT, Scene, Setting, collection, label, text};
+use crate::simulated::{calm_in, wait};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -175,7 +177,7 @@ fn a_service_that_comes_after_its_pods_says_that_they_have_to_be_restarted() {
 #[test]
 fn pods_start_where_services_may_not_be_made() {
     leased(async |scene| {
-        scene.phys.server.forbid(kubeocean_model::leasing::SYNCER, "create", "", "services");
+        scene.phys.server.forbid(SYNCER, "create", "", "services");
         scene.service("db", json!({}));
         scene.pod("a", "vnode-c1-n1", json!({}));
         scene.until_phase("a", "Running").await;
@@ -235,4 +237,53 @@ fn pods_are_told_where_the_computing_cluster_is_and_people_if_nobody_knows() {
         assert_eq!(twin["spec"]["dnsConfig"]["nameservers"], json!(["10.9.0.53"]));
         assert_eq!(scene.reasons(BINDING).iter().filter(unknown).count(), 1);
     });
+}
+
+#[test]
+fn a_syncer_that_is_kept_to_some_namespaces_runs_and_reads_nothing_of_others() {
+    calm_in(
+        Setting { namespaces: &["web", "shop"], ..Setting::default() },
+        |scene| {
+            scene.policy(&scene.phys, "all", json!({}));
+            for namespace in ["shop", "other"] {
+                scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
+                let settings = json!({"metadata": {"name": "settings"}, "data": {"a": namespace}});
+                scene.make(&scene.virt, "configmaps", namespace, settings);
+            }
+            // Neither there nor everywhere.
+            for resource in ["configmaps", "secrets", "persistentvolumeclaims", "services", "endpointslices"]
+            {
+                scene.virt.server.deny(SYNCER, Right::to("*", resource).within("other"));
+            }
+        },
+        async |scene| {
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            for namespace in ["shop", "other"] {
+                let spec = json!({
+                    "nodeName": "vnode-c1-n1", "automountServiceAccountToken": false,
+                    "containers": [{"name": "c", "image": "i"}],
+                    "volumes": [{"name": "s", "configMap": {"name": "settings"}}],
+                });
+                let name = format!("in-{namespace}");
+                let pod = json!({"metadata": {"name": name}, "spec": spec});
+                assert_eq!(scene.make(&scene.virt, "pods", namespace, pod), 201);
+            }
+            scene.service("db", json!({}));
+            scene.pod("a", "vnode-c1-n1", json!({}));
+            scene.until_phase("a", "Running").await;
+            let phase = |namespace: &str| {
+                let pod = scene.virt.server.get("pods", namespace, &format!("in-{namespace}"));
+                pod.map(|pod| text(&pod, "/status/phase").to_owned())
+            };
+            wait(scene, "runs", 20, || match phase("shop").as_deref() {
+                Some("Running") => Ok(()),
+                other => Err(format!("{other:?}")),
+            })
+            .await;
+            assert_eq!(phase("other").as_deref(), Some("Pending"));
+            assert_eq!(scene.reasons("in-other"), ["NotMapped"]);
+            assert_eq!(scene.ours_in_p("services").len(), 1);
+            assert_eq!(scene.ours_in_p("configmaps").len(), 1);
+        },
+    );
 }

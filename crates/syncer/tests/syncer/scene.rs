@@ -84,6 +84,8 @@ pub(crate) struct Setting {
     pub(crate) physical_minor: u32,
     /// How late news may reach the syncer.
     pub(crate) lag: Duration,
+    /// The only namespaces that the syncer is to follow; none: all.
+    pub(crate) namespaces: &'static [&'static str],
 }
 
 impl Default for Setting {
@@ -95,6 +97,7 @@ impl Default for Setting {
             nodes: &["n1", "n2", "n3"],
             physical_minor: 36,
             lag: Duration::from_secs(10),
+            namespaces: &[],
         }
     }
 }
@@ -124,6 +127,7 @@ pub(crate) struct Scene {
     pub(crate) metrics: Metrics,
     cluster_id: String,
     physical_minor: u32,
+    namespaces: &'static [&'static str],
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -182,7 +186,8 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 impl Scene {
     pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
-        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag } = setting;
+        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag, namespaces } =
+            setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
         let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
         let phys = world.site_with("P", profile("P"), &worker);
@@ -204,6 +209,7 @@ impl Scene {
             renewals: Arc::default(),
             cluster_id,
             physical_minor,
+            namespaces,
         };
         scene.rules();
         scene.rules_of_offers(lag);
@@ -446,6 +452,7 @@ impl Scene {
                 mount_namespace: MOUNT.into(),
                 install_namespace: NAMESPACE.into(),
                 virtual_cluster: virtual_cluster.into(),
+                namespaces: self.namespaces.iter().map(|name| (*name).into()).collect(),
             },
             virt,
             phys,
