@@ -166,6 +166,7 @@ impl Applier {
         let call = Call {
             lane,
             leadership: self.leadership.clone(),
+            proven: true,
             resource: action.resource().into(),
             ..Call::read(verb.name(), kind, String::new())
         };

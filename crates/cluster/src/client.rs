@@ -25,6 +25,7 @@ use kube::client::Body;
 use kubeocean_model::action::Kind;
 use kubeocean_model::key::{Key, OnSide};
 use kubeocean_model::object::Object;
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -66,6 +67,7 @@ pub struct Cluster<S> {
 struct Inner {
     name: Arc<str>,
     upstream: ArcSwap<Upstream>,
+    proof: Mutex<Proof>,
     limiter: Limiter,
     deadline: Duration,
     agent: HeaderValue,
@@ -79,6 +81,18 @@ struct Inner {
 struct Upstream {
     client: kube::Client,
     connection: Connection,
+}
+
+/// Which connection has shown that it leads where it should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Proof {
+    /// Nobody asks.
+    #[default]
+    NotWanted,
+    /// None yet.
+    None,
+    /// The one of this number.
+    Of(u64),
 }
 
 /// One of the connections that a cluster has over time; whoever holds a stream of an older one opens another.
@@ -158,6 +172,8 @@ pub(crate) struct Call {
     pub(crate) lane: Lane,
     /// Asked last of all, after every wait: that for a turn, and that for a connection.
     pub(crate) leadership: Option<Leadership>,
+    /// Only over a connection that was found right, where that is asked for.
+    pub(crate) proven: bool,
     /// Set in the moment of sending.
     pub(crate) sent: Option<Arc<AtomicBool>>,
     /// For metrics.
@@ -175,6 +191,7 @@ impl Call {
             accept: JSON,
             lane: Lane::Normal,
             leadership: None,
+            proven: false,
             sent: None,
             verb,
             resource: Arc::from(&*kind.plural),
@@ -211,6 +228,7 @@ impl<S: OnSide> Cluster<S> {
             in_flight_shown: metrics.cluster().requests_in_flight.of(&labels),
             name,
             upstream: ArcSwap::from_pointee(Upstream { client, connection: Connection::default() }),
+            proof: Mutex::default(),
             limiter: Limiter::new(calls_at_a_time, calls_per_second),
             deadline,
             agent,
@@ -240,6 +258,28 @@ impl<S: OnSide> Cluster<S> {
         before.connection.left.cancel();
     }
 
+    /// From now on nothing is written, and no single object read, over a connection that nobody has [found right](Cluster::proven): another cluster
+    /// may answer in this one's place.
+    pub fn wants_proof(&self) {
+        let mut proof = self.inner.proof.lock();
+        if *proof == Proof::NotWanted {
+            *proof = Proof::None;
+        }
+    }
+
+    /// The number of the present connection.
+    pub fn connection_number(&self) -> u64 {
+        self.inner.upstream.load().connection.number
+    }
+
+    /// The connection of this number leads where it should.
+    pub fn proven(&self, connection: u64) {
+        let mut proof = self.inner.proof.lock();
+        if *proof != Proof::NotWanted {
+            *proof = Proof::Of(connection);
+        }
+    }
+
     /// Its name in metrics and logs.
     pub fn name(&self) -> &Arc<str> {
         &self.inner.name
@@ -248,6 +288,11 @@ impl<S: OnSide> Cluster<S> {
     /// One object, or `None` if there is none. Asks the API server: for what no informer watches.
     pub async fn get(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
         self.get_in(Lane::Normal, kind, key).await
+    }
+
+    /// As [`Cluster::get`], over whatever connection there is: to find out where that leads.
+    pub async fn get_unproven(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
+        self.get_over(false, Lane::Normal, kind, key).await
     }
 
     /// As [`Cluster::get`], beside the limit.
@@ -261,12 +306,22 @@ impl<S: OnSide> Cluster<S> {
         kind: &Kind,
         key: &Key<S>,
     ) -> Result<Option<Object>, CallError> {
+        self.get_over(true, lane, kind, key).await
+    }
+
+    async fn get_over(
+        &self,
+        proven: bool,
+        lane: Lane,
+        kind: &Kind,
+        key: &Key<S>,
+    ) -> Result<Option<Object>, CallError> {
         // Without a name, a path means all objects there are.
         if key.name.is_empty() {
             return Ok(None);
         }
         let path = object_path(kind, &key.namespace, &key.name, None);
-        match self.ask(Call { lane, ..Call::read("get", kind, path) }).await {
+        match self.ask(Call { lane, proven, ..Call::read("get", kind, path) }).await {
             Ok(bytes) => parse(&bytes).map(Some),
             Err(CallError::Refused(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -439,6 +494,10 @@ impl<S: OnSide> Cluster<S> {
             .body(Body::from(call.body.unwrap_or_default()))
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
         let upstream = self.inner.upstream.load_full();
+        let proof = *self.inner.proof.lock();
+        if call.proven && ![Proof::NotWanted, Proof::Of(upstream.connection.number)].contains(&proof) {
+            return Err(CallError::Unproven);
+        }
         upstream.client.send(request).await.map_err(|error| match only {
             Some(only) if only.held_back() => CallError::NotLeading,
             _ => CallError::unreachable(&error),

@@ -33,6 +33,9 @@ pub enum CallError {
     /// This process does not lead; nothing was sent.
     #[error("this process does not lead")]
     NotLeading,
+    /// Nobody knows yet whether the connection leads to the right cluster; nothing was sent.
+    #[error("the connection has not shown yet that it leads to the right cluster")]
+    Unproven,
     /// An answer (or a question of ours) that cannot be read.
     #[error("not understood: {cause}")]
     Malformed {
@@ -53,6 +56,7 @@ impl CallError {
             Self::TimedOut { .. } => Arc::from("timeout"),
             Self::Unreachable { .. } => Arc::from("unreachable"),
             Self::NotLeading => Arc::from("not-leading"),
+            Self::Unproven => Arc::from("unproven"),
             Self::Malformed { .. } => Arc::from("malformed"),
         }
     }

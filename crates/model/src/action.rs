@@ -124,6 +124,9 @@ pub mod kinds {
     /// `scheduling.k8s.io/v1` `PriorityClass`.
     pub const PRIORITY_CLASS: Kind =
         Kind::cluster_scoped("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
+    /// `node.k8s.io/v1` `RuntimeClass`.
+    pub const RUNTIME_CLASS: Kind =
+        Kind::cluster_scoped("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses");
     /// `policy/v1` `PodDisruptionBudget`.
     pub const DISRUPTION_BUDGET: Kind =
         Kind::namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
@@ -225,6 +228,13 @@ impl Action {
     pub fn if_uid(mut self, uid: impl Into<String>) -> Self {
         self.precondition.uid = Some(uid.into());
         self
+    }
+
+    /// Whether it changes an object of this kind, whatever its version.
+    pub fn is_unversioned_patch_of(&self, kind: &Kind) -> bool {
+        self.kind == *kind
+            && matches!(self.verb, Verb::Patch { .. })
+            && self.precondition.resource_version.is_none()
     }
 
     /// Only if nobody wrote the object since this version.

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::action::{Action, Kind, kinds};
 use crate::naming::PhysicalName;
 use crate::object::Object;
+use crate::project::Referent;
 use crate::stamp::{Marks, OF_THE_SAME, Stamp, delete, patch};
 
 pub use tokens::{Due, Tokens, plan_tokens, tokens_due};
@@ -50,6 +51,15 @@ impl Copied {
         match self {
             Self::ConfigMap => kinds::CONFIG_MAP,
             Self::Secret => kinds::SECRET,
+        }
+    }
+}
+
+impl From<Copied> for Referent {
+    fn from(what: Copied) -> Self {
+        match what {
+            Copied::ConfigMap => Self::ConfigMap,
+            Copied::Secret => Self::Secret,
         }
     }
 }

@@ -28,6 +28,14 @@ pub struct HostPort {
     pub port: u16,
 }
 
+impl HostPort {
+    /// Whether two pods cannot both have theirs on one node.
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        let meet = self.address.is_empty() || other.address.is_empty() || self.address == other.address;
+        meet && (self.port, &self.protocol) == (other.port, &other.protocol)
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {

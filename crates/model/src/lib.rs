@@ -6,12 +6,14 @@
 //! [`action::Action`]s that a plan returns to the crate `cluster`.
 
 pub mod action;
+pub mod admission;
 pub mod bind;
 pub mod binding;
 mod condition;
 pub mod copy;
 pub mod csinode;
 pub mod hostports;
+pub mod intranet;
 pub mod key;
 pub mod lease;
 pub mod leasing;
@@ -35,5 +37,6 @@ pub mod services;
 pub mod stamp;
 pub mod storage;
 pub mod sweep;
+pub mod twin;
 pub mod vnode;
 pub mod window;

@@ -152,6 +152,11 @@ impl Object {
         self
     }
 
+    /// An object of which nothing but its metadata is known.
+    pub fn of_meta(meta: Meta) -> Self {
+        Self { meta, fields: Box::default() }
+    }
+
     /// The object from JSON that is already parsed.
     pub fn from_value(value: Value) -> Result<Self, serde_json::Error> {
         let Value::Object(mut map) = value else {

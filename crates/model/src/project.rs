@@ -155,6 +155,25 @@ pub struct ServiceEntry {
     pub ports: Vec<(Option<String>, u16, String)>,
 }
 
+impl ServiceEntry {
+    /// Reads a Service.
+    pub fn read(object: &Object) -> Self {
+        let spec = object.field::<Value>("spec").ok().flatten().unwrap_or_default();
+        let word = |value: &Value| value.as_str().filter(|word| !word.is_empty()).map(str::to_owned);
+        let port = |port: &Value| {
+            let number = port["port"].as_u64().and_then(|number| u16::try_from(number).ok())?;
+            let protocol = word(&port["protocol"]).unwrap_or_else(|| "TCP".to_owned());
+            Some((word(&port["name"]), number, protocol))
+        };
+        Self {
+            namespace: object.meta.namespace.to_string(),
+            name: object.meta.name.to_string(),
+            cluster_ip: word(&spec["clusterIP"]).filter(|address| address != "None"),
+            ports: spec["ports"].as_array().into_iter().flatten().filter_map(port).collect(),
+        }
+    }
+}
+
 /// Everything that a V pod refers to by name in its namespace; or why it cannot run in any worker cluster.
 pub fn needs(pod: &Object) -> Result<Needs, Refusal> {
     let mut spec = refusal::readable(pod)?;

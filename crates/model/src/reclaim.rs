@@ -10,6 +10,8 @@
 //! the borrower's own policy spares pods that tolerate a closed window, and nobody has more than thirty seconds to end after the
 //! deadline.
 
+use std::ops::Deref;
+
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::conditions::Pod as ConditionType;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, SYSTEM_NAMESPACES};
@@ -17,30 +19,37 @@ use kubeocean_api::keys::reasons::{Disruption, Event as EventReason, Pod as Reas
 use kubeocean_api::keys::taints::{Effect, OUT_OF_TIME_WINDOWS_KEY};
 use kubeocean_api::keys::{TRUE, annotations, labels};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::action::{Action, Dependents, PatchForm, Verb, kinds};
 use crate::bind::Telling;
 use crate::binding::Binding;
 use crate::condition;
+use crate::hostports::{self, HostPort};
 use crate::key::{Key, Virtual};
-use crate::object::{Meta, Object};
+use crate::object::Object;
+use crate::quantity::Quantity;
+use crate::requests;
+use crate::resources::{PODS, Resources};
 use crate::vnode::{Demand, Tenure};
 
 /// What a pod may take to end after the deadline, however long it would like to.
 const LONGEST_END: u32 = 30;
 
-/// A V pod on a virtual node, read once.
+/// A V pod on a virtual node, read once. It is the object that it was read from, too.
 #[derive(Clone, Debug)]
 pub struct VirtualPod {
-    /// Its metadata.
-    pub meta: Meta,
+    object: Object,
+    /// What it asks of its node; nothing once it has ended.
+    pub requests: Resources,
+    /// The ports of its node that it asks for.
+    pub ports: Box<[HostPort]>,
+    pub(crate) tolerations: Box<[Toleration]>,
     /// The node that it is bound to.
     pub node: String,
     /// Whether it has ended for good.
     pub is_terminal: bool,
-    /// Whether it may stay when the borrower's own window closes.
-    tolerates_closed_windows: bool,
     /// Seconds that it would like to have to end.
     grace: u32,
     /// Whether it was told that it has to go.
@@ -55,9 +64,10 @@ struct Spec {
     tolerations: Vec<Toleration>,
 }
 
-#[derive(Deserialize, Default)]
+/// What a pod bears of its node.
+#[derive(Clone, Debug, Deserialize, Default)]
 #[serde(default)]
-struct Toleration {
+pub(crate) struct Toleration {
     key: String,
     operator: String,
     value: String,
@@ -65,9 +75,10 @@ struct Toleration {
 }
 
 impl Toleration {
-    fn is_of_closed_windows(&self) -> bool {
-        let by_key = self.key.is_empty() && self.operator == "Exists" || self.key == OUT_OF_TIME_WINDOWS_KEY;
-        let by_value = self.operator == "Exists" || self.value == TRUE;
+    /// Whether it means a taint that drives pods away.
+    pub(crate) fn bears(&self, key: &str, value: &str) -> bool {
+        let by_key = self.key.is_empty() && self.operator == "Exists" || self.key == key;
+        let by_value = self.operator == "Exists" || self.value == value;
         let by_effect = self.effect.is_empty() || self.effect == Effect::NoExecute.as_str();
         by_key && by_value && by_effect
     }
@@ -82,7 +93,13 @@ struct Status {
 
 impl VirtualPod {
     /// Reads an object.
-    pub fn read(object: &Object) -> Self {
+    pub fn read(object: Object) -> Self {
+        let raw = |field| object.raw(field).map(RawValue::get);
+        // A pod that cannot be read is a pod all the same.
+        let one_pod = || [(PODS, Quantity::whole(1))].into_iter().collect();
+        let requests =
+            requests::of_pod(raw("spec").unwrap_or("{}"), raw("status")).unwrap_or_else(|_| one_pod());
+        let ports = raw("spec").map(hostports::of_pod).unwrap_or_default();
         let spec = object.field::<Spec>("spec").ok().flatten().unwrap_or_default();
         let status = object.field::<Status>("status").ok().flatten().unwrap_or_default();
         let told = |one: &Value| {
@@ -91,13 +108,20 @@ impl VirtualPod {
         };
         let grace = spec.termination_grace_period_seconds.unwrap_or(i64::from(LONGEST_END)).max(0);
         Self {
-            meta: object.meta.clone(),
             node: spec.node_name,
             is_terminal: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            tolerates_closed_windows: spec.tolerations.iter().any(Toleration::is_of_closed_windows),
+            tolerations: spec.tolerations.into_boxed_slice(),
+            requests,
+            ports: ports.into_boxed_slice(),
             grace: u32::try_from(grace).unwrap_or(u32::MAX),
             is_told: status.conditions.iter().any(told),
+            object,
         }
+    }
+
+    /// Whether it may stay when the borrower's own window closes.
+    fn tolerates_closed_windows(&self) -> bool {
+        self.tolerations.iter().any(|one| one.bears(OUT_OF_TIME_WINDOWS_KEY, TRUE))
     }
 
     /// Whether it only holds host ports.
@@ -119,13 +143,36 @@ impl VirtualPod {
             && (!self.is_of_a_daemon_set() || binding.maps_daemon_sets || asks)
     }
 
+    /// Why it does not run in the worker cluster, for people; of one that is not mapped.
+    pub fn why_unmapped(&self, binding: &Binding, install_namespace: &str) -> String {
+        let namespace = &*self.meta.namespace;
+        if SYSTEM_NAMESPACES.contains(&namespace) || namespace == install_namespace {
+            return format!("pods of namespace {namespace} do not run on virtual nodes: keep it off them");
+        }
+        format!(
+            "pods of DaemonSets do not run on virtual nodes unless they ask for it: annotate its template with {}=true, or set \
+             runningDaemonsetByDefault on ClusterBinding {}",
+            annotations::RUNNING_DAEMONSET,
+            binding.name
+        )
+    }
+
     /// Whether a node cannot go before it. Who is on every node, and runs on none of ours, can.
     pub fn holds_its_node(&self, is_mapped: bool) -> bool {
         is_mapped || !self.is_of_a_daemon_set()
     }
 
-    fn key(&self) -> Key<Virtual> {
-        Key::new(&*self.meta.namespace, &*self.meta.name)
+    /// Its namespace and name.
+    pub fn key(&self) -> Key<Virtual> {
+        self.object.key()
+    }
+}
+
+impl Deref for VirtualPod {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
     }
 }
 
@@ -211,7 +258,7 @@ pub fn plan(situation: &Situation<'_>) -> Decision {
 fn demand(situation: &Situation<'_>) -> Option<Demand> {
     let pod = situation.pod;
     let concerns = |demand: &Demand| {
-        let spared = demand.spares_the_tolerant && pod.tolerates_closed_windows;
+        let spared = demand.spares_the_tolerant && pod.tolerates_closed_windows();
         let by_clearing = demand.clears_the_node && pod.holds_its_node(situation.is_mapped);
         by_clearing || (situation.is_mapped && !spared && !demand.clears_the_node && !pod.is_terminal)
     };

@@ -130,6 +130,21 @@ pub fn mapped(pod: &Object, now: Timestamp) -> Option<Value> {
     Some(json!({"status": {"conditions": [condition]}}))
 }
 
+/// Says that the worker cluster does not let the twin be made, and so that it has not run. `None`: that is said.
+pub fn not_mapped(pod: &Object, reason: &str, message: &str, now: Timestamp) -> Option<Value> {
+    let status = part(pod, "status");
+    let known = conditions::find(&status, ConditionType::Mapped.as_str());
+    let is_said = |known: &Value| known["status"] == "False" && known["message"] == condition::cut(message);
+    if known.is_some_and(is_said) {
+        return None;
+    }
+    let condition = json!({
+        "type": ConditionType::Mapped.as_str(), "status": "False", "reason": reason, "message": condition::cut(message),
+        "lastTransitionTime": condition::whole_seconds(now),
+    });
+    Some(json!({"status": {"conditions": [condition]}}))
+}
+
 fn is_final(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }

@@ -247,6 +247,11 @@ fn sticky(seconds: i64) -> Value {
     json!({"clientIP": {"timeoutSeconds": seconds}})
 }
 
+/// Whether a Service is one that gets an address in P, so that pods can be told of it.
+pub fn has_address(original: &Object) -> bool {
+    Wanted::read(original).is_ok_and(|wanted| !wanted.is_headless)
+}
+
 /// What has to be written so that P has this Service. `name` is what a new one is called; one that is there keeps its name.
 pub fn plan_service(
     stamp: &Stamp<'_>,

@@ -296,16 +296,8 @@ fn is_stale(original: &Object, wanted: &Wanted<'_>, claim: Option<&Object>, volu
 
 /// The claim first: while it is there, so is its volume.
 fn remove(claim: Option<&Object>, volume: Option<&Object>) -> Vec<Action> {
-    let kept = volume.is_none_or(|volume| {
-        volume.text("spec", &["persistentVolumeReclaimPolicy"]).as_deref() == Some(RETAIN)
-    });
     match (claim, volume) {
-        // Someone has changed what happens to the data. Not with this claim.
-        (Some(_), Some(volume)) if !kept => {
-            let body = json!({"spec": {"persistentVolumeReclaimPolicy": RETAIN}});
-            let Value::Object(body) = body else { return Vec::new() };
-            patch(kinds::VOLUME, &volume.meta, body, "its storage stays").into_iter().collect()
-        }
+        (Some(_), Some(volume)) if retain(volume).is_some() => retain(volume).into_iter().collect(),
         (Some(claim), _) if claim.meta.is_deleting() => Vec::new(),
         (Some(claim), _) => vec![delete(kinds::CLAIM, &claim.meta, "no pod here uses it any more")],
         (None, Some(volume)) if !volume.meta.is_deleting() => {
@@ -313,6 +305,17 @@ fn remove(claim: Option<&Object>, volume: Option<&Object>) -> Vec<Action> {
         }
         (None, _) => Vec::new(),
     }
+}
+
+/// Someone has changed what happens to the data of a volume of ours when its claim goes. That is said again before it does.
+pub fn retain(volume: &Object) -> Option<Action> {
+    let policy = volume.text("spec", &["persistentVolumeReclaimPolicy"]);
+    let spec = json!({"persistentVolumeReclaimPolicy": RETAIN});
+    let body = Map::from_iter([("spec".to_owned(), spec)]);
+    if policy.as_deref() == Some(RETAIN) {
+        return None;
+    }
+    patch(kinds::VOLUME, &volume.meta, body, "its storage stays")
 }
 
 fn keep_in_step(

@@ -7,6 +7,7 @@ use kubeocean_api::keys::names::INSTALL_NAMESPACE;
 use kubeocean_cluster::admin::AdminArgs;
 use kubeocean_cluster::election::{ElectionArgs, duration, namespace};
 use kubeocean_cluster::telemetry::LogArgs;
+use kubeocean_model::intranet::{self, Intranet, Place};
 
 /// What virtual nodes are like, for whoever runs a syncer.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +23,35 @@ pub struct NodeArgs {
     /// Annotations of the worker's nodes that virtual nodes get, separated by commas; none by default
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     pub node_annotations: Vec<String>,
+
+    /// Pods.
+    #[command(flatten)]
+    pub pods: PodArgs,
+}
+
+/// What pods in worker clusters are told of the computing cluster.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct PodArgs {
+    /// Where pods in worker clusters reach the API server of the computing cluster, HOST[:PORT]; without it, the address of the `LoadBalancer`
+    /// Service default/kubernetes-intranet
+    #[arg(long, value_name = "PLACE", value_parser = intranet::api_server)]
+    pub computing_apiserver: Option<Place>,
+
+    /// Addresses at which pods in worker clusters reach the DNS of the computing cluster, separated by commas; without it, that of the
+    /// `LoadBalancer` Service kube-system/kube-dns-intranet
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = intranet::dns_server)]
+    pub computing_dns: Vec<String>,
+
+    /// Only pods of these namespaces run in worker clusters, separated by commas; what others have is not read. All by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
+    pub namespaces: Vec<String>,
+}
+
+impl PodArgs {
+    /// What was given by hand.
+    pub fn intranet(&self) -> Intranet {
+        Intranet { api_server: self.computing_apiserver.clone(), dns: self.computing_dns.clone() }
+    }
 }
 
 /// The computing cluster takes a node for lost after fifty seconds. A leader that dies leaves Leases that are up to 1.1 intervals old; the next one

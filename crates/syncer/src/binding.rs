@@ -90,6 +90,9 @@ impl Syncer {
         if !is_deleting {
             return Ok(true);
         }
+        if self.has_anything_there() {
+            return Ok(true);
+        }
         let ours = |meta: &Meta| meta.labels.get(labels::BINDING_UID) == Some(&self.subject.uid);
         let placeholder = |pod: &VirtualPod| pod.is_placeholder() && ours(&pod.meta);
         let placeholders = self.world.pods.all().iter().any(|(_, pod)| placeholder(&pod.0));
@@ -137,6 +140,26 @@ impl Syncer {
             let ours = policy.status.bindings.iter().any(|one| *one.binding_uid == *self.subject.uid);
             reachable && ours && !policy.meta.is_deleting() && !refusing.contains(place)
         })
+    }
+
+    /// Whether twins or copies are left in the worker cluster. Where that is lost, nobody waits for it.
+    fn has_anything_there(&self) -> bool {
+        if !self.knows_belongings() {
+            return false;
+        }
+        let has_twins = self.has_twins();
+        let has_more = self.world.belongings.any_of(&self.subject);
+        // What stays for as long as pods run need not wait for more.
+        if has_more && !has_twins {
+            self.world.look_at_what_we_made(&self.reconciler.queue);
+        }
+        has_twins || has_more
+    }
+
+    /// Whether a pod of this binding is in the worker cluster.
+    pub(crate) fn has_twins(&self) -> bool {
+        let is_twin = |seen: &crate::usage::SeenPod| seen.twin.is_some() && seen.is_ours(&self.subject);
+        self.world.physical_pods.all().iter().any(|(_, seen)| is_twin(seen))
     }
 
     /// Virtual nodes without the label by which they are found get it back: nobody else would look after them.

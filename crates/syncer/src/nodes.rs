@@ -77,9 +77,7 @@ impl Syncer {
             return Verdict::Failed("no-port");
         };
         let occupants = self.world.pods_on(vnode);
-        let holds = occupants
-            .iter()
-            .filter(|pod| pod.0.holds_its_node(pod.0.is_mapped(&binding, &self.subject.install_namespace)));
+        let holds = occupants.iter().filter(|pod| pod.0.holds_its_node(self.subject.maps(&pod.0, &binding)));
         let holds = holds.count();
         let goes = existing.is_some_and(|existing| existing.tenure.leaving.is_some()) && holds == 0;
         let unseen = match self.unseen_pods(&binding, vnode, goes).await {
@@ -151,7 +149,11 @@ impl Syncer {
         let Situation { binding, physical_name, name: vnode, existing, .. } = *situation;
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
         let mut version = None;
+        let mut last: Option<String> = None;
         for action in &decision.actions {
+            // What was written a moment ago is what this one is about: one whose answer is lost must not be written twice.
+            let follows = last.as_ref().filter(|_| action.is_unversioned_patch_of(&kinds::NODE));
+            let action = &follows.map_or_else(|| action.clone(), |last| action.clone().if_version(last));
             let outcome = self.reconciler.write(duty, action).await;
             match &outcome {
                 Outcome::ExistsForeign if matches!(action.verb, Verb::Create { .. }) => {
@@ -171,6 +173,7 @@ impl Syncer {
                 }
                 Outcome::Done(written) if action.kind == kinds::NODE => {
                     uid = written.uid.clone().or(uid);
+                    last.clone_from(&written.resource_version);
                     version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
                 }
                 _ => {}
@@ -315,9 +318,8 @@ impl Syncer {
         let fields = format!("spec.nodeName={vnode}");
         let pods = self.virt.list_by_fields(&kinds::POD, None, &fields).await;
         let pods = pods.map_err(|_| Verdict::Failed("pods-not-read"))?;
-        let holds =
-            |pod: &VirtualPod| pod.holds_its_node(pod.is_mapped(binding, &self.subject.install_namespace));
-        Ok(pods.iter().map(VirtualPod::read).filter(holds).count())
+        let holds = |pod: &VirtualPod| pod.holds_its_node(self.subject.maps(pod, binding));
+        Ok(pods.into_iter().map(VirtualPod::read).filter(holds).count())
     }
 
     /// What goes with a virtual node that goes, or is left of one that is gone. Leases are not watched: each of them changes every ten

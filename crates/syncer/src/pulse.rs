@@ -14,6 +14,8 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::progress::{Progress, Step};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
+use kubeocean_model::object::Meta;
+use kubeocean_model::storage::Allowed;
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -76,6 +78,10 @@ struct State {
     forbidden: BTreeMap<Kind, Instant>,
     /// What that is true of for long enough.
     unreadable: BTreeSet<Kind>,
+    /// Kinds of volumes that the lender allows, as it wrote them on the mount namespace.
+    volumes: Arc<Allowed>,
+    /// Whether it allows none at all.
+    without_volumes: bool,
 }
 
 impl Pulse {
@@ -99,10 +105,16 @@ impl Pulse {
             passed_over: false,
             forbidden: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            volumes: Arc::new(Allowed::by_lender(&Meta::default())),
+            without_volumes: false,
         };
+        phys.wants_proof();
         let listed = Arc::new(Notify::new());
         let policies_of_it = ("worker policies", world.physical_policies.progress().clone());
-        for (_, progress) in world.physical_progress().into_iter().chain([policies_of_it]) {
+        let volumes = ("volumes", world.belongings.volumes.progress().clone());
+        let belongings = world.belongings.progress().map(|progress| ("copies", progress.clone()));
+        let belongings = belongings.into_iter().chain([volumes, policies_of_it]);
+        for (_, progress) in world.physical_progress().into_iter().chain(belongings) {
             let listed = Arc::clone(&listed);
             progress.listen(move |step| {
                 if matches!(step, Step::List) {
@@ -162,6 +174,11 @@ impl Pulse {
         state.refused.is_some() || !state.is_lost()
     }
 
+    /// The kinds of volumes that the lender lets pods bring.
+    pub(crate) fn allowed_volumes(&self) -> Arc<Allowed> {
+        Arc::clone(&self.state.lock().volumes)
+    }
+
     /// Whether it answers, and not another cluster in its place.
     pub(crate) fn is_reachable(&self) -> bool {
         let state = self.state.lock();
@@ -185,6 +202,8 @@ impl Pulse {
         let physical = self.world.physical_progress();
         let mut lists: Vec<u64> = physical.iter().map(|(_, progress)| progress.list()).collect();
         lists.push(self.world.physical_policies.progress().list());
+        lists.extend(self.world.belongings.progress().map(Progress::list));
+        lists.push(self.world.belongings.volumes.progress().list());
         lists
     }
 
@@ -201,8 +220,10 @@ impl Pulse {
     /// One question.
     pub async fn beat(&self) {
         let lists = self.lists();
+        let over = self.phys.connection_number();
         let key = Key::cluster_scoped(&*self.subject.mount_namespace);
-        let asked = tokio::time::timeout(ANSWER_WITHIN, self.phys.get(&kinds::NAMESPACE, &key)).await;
+        let asked =
+            tokio::time::timeout(ANSWER_WITHIN, self.phys.get_unproven(&kinds::NAMESPACE, &key)).await;
         let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
         let expected = identities(&self.world, &self.subject);
         let mut is_news = false;
@@ -214,8 +235,17 @@ impl Pulse {
                     state.failures = 0;
                     state.trouble = None;
                     state.refused = None;
+                    // Another connection that came meanwhile has to show it itself.
+                    if self.phys.connection_number() == over {
+                        self.phys.proven(over);
+                    }
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
                     is_news = state.verified.as_ref() != Some(&lists);
+                    let volumes = Allowed::by_lender(&namespace.meta);
+                    if *state.volumes != volumes {
+                        state.volumes = Arc::new(volumes);
+                        is_news = true;
+                    }
                     state.verified = Some(lists);
                 }
                 // Nobody has said yet which cluster it should be; but it answers.
@@ -245,6 +275,9 @@ impl Pulse {
             }
         }
         is_news |= self.policies.judge_access();
+        // What a claim was refused for may be over.
+        let may_not = self.world.belongings.may_not_have_volumes();
+        is_news |= std::mem::replace(&mut self.state.lock().without_volumes, may_not) != may_not;
         let is_behind = self.is_behind();
         // What was held back meanwhile may be said now.
         is_news |= std::mem::replace(&mut self.state.lock().was_behind, is_behind) && !is_behind;

@@ -23,10 +23,13 @@ use kubeocean_model::vnode::{Settings, Worker};
 use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{NodeArgs, SyncerArgs};
+use crate::args::{NodeArgs, PodArgs, SyncerArgs};
 use crate::connection::{Connector, minor, nowhere};
-use crate::syncer::{Background, Parts, Ports, Syncer, forget_queues};
+use crate::syncer::{Background, ComputingEndpoints, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
+
+/// The DNS domain of a cluster where nobody says otherwise.
+const DOMAIN: &str = "cluster.local";
 
 /// A binding that is not there yet is looked for so often.
 const LOOK_FOR_IT: Duration = Duration::from_secs(2);
@@ -108,7 +111,7 @@ pub async fn run_inline(
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
     let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
-    let subject = subject(&parsed, &namespace, &virtual_cluster);
+    let subject = subject(&parsed, &namespace, &virtual_cluster, &nodes.pods);
     let (metrics, taken) = (virt.metrics().clone(), ports.clone());
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
@@ -123,6 +126,7 @@ pub async fn run_inline(
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
+        endpoints: ComputingEndpoints { given: nodes.pods.intranet(), domain: DOMAIN.into() },
         seed: None,
     })?;
     let report = async {
@@ -167,7 +171,7 @@ impl Syncer {
     }
 }
 
-fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject {
+fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str, pods: &PodArgs) -> Subject {
     Subject {
         binding: binding.name.as_str().into(),
         uid: binding.uid.as_str().into(),
@@ -175,12 +179,13 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str) -> Subject
         mount_namespace: binding.mount_namespace.as_str().into(),
         install_namespace: namespace.into(),
         virtual_cluster: virtual_cluster.into(),
+        namespaces: pods.namespaces.iter().map(|name| name.as_str().into()).collect(),
     }
 }
 
 /// What virtual nodes are like.
 fn settings(nodes: &NodeArgs, physical_minor: Option<u32>) -> Settings {
-    let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _ } = nodes.clone();
+    let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _, pods: _ } = nodes.clone();
     Settings { closing_notice, node_annotations, physical_minor }
 }
 
@@ -241,7 +246,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         }
     };
     let (virtual_cluster, binding) = known;
-    let subject = subject(&binding, &namespace, &virtual_cluster);
+    let subject = subject(&binding, &namespace, &virtual_cluster, &nodes.pods);
     let hold = subject.cluster_id.syncer();
     let (elector, leadership) = election.elect(SYNCER, &hold, &namespace, &environment, &virt, &clock)?;
     let holder = environment.get("POD_NAME").unwrap_or(SYNCER);
@@ -258,6 +263,10 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         holder: holder.into(),
         ports: Ports::default(),
         proxier_here: None,
+        endpoints: ComputingEndpoints {
+            given: nodes.pods.intranet(),
+            domain: environment.get("KUBERNETES_CLUSTER_DOMAIN").unwrap_or(DOMAIN).into(),
+        },
         seed: None,
     })?;
     let settings = Arc::clone(&syncer.settings);

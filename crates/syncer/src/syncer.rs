@@ -1,8 +1,9 @@
 //! The loops of a syncer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kubeocean_cluster::apply::Applier;
@@ -11,6 +12,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::events::{self, Recorder, Reporter};
 use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
+use kubeocean_cluster::progress::Step;
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_cluster::store::Entry;
@@ -25,17 +27,25 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::claims::Ending;
+use crate::copies::Compared;
 pub use crate::endpoints::Ports;
 use crate::endpoints::Proxiers;
 use crate::observe::{self, Timekeeping};
 use crate::policies::Policies;
 use crate::pulse::Pulse;
+use crate::references::References;
 use crate::renewals::Renewals;
 use crate::standing::Standings;
+pub use crate::surroundings::ComputingEndpoints;
+use crate::twins::Seen;
 use crate::world::{Duty, SeenBinding, Subject, Watching, World};
 
 /// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
 const AT_A_TIME: usize = 32;
+
+/// What was said of so many is remembered; then people hear it once more.
+const REMEMBERED: usize = 16_384;
 
 /// Many nodes change together; one word about all of them is enough.
 pub(crate) const WORDS_AFTER: Duration = Duration::from_secs(1);
@@ -66,6 +76,8 @@ pub struct Parts {
     pub ports: Ports,
     /// The address of proxiers in this process; `None`: they are found by their Service.
     pub proxier_here: Option<Option<Arc<str>>>,
+    /// Where pods in the worker cluster reach the computing cluster.
+    pub endpoints: ComputingEndpoints,
     /// For simulations: what delays are jittered by.
     pub seed: Option<u64>,
 }
@@ -91,6 +103,7 @@ pub struct Syncer {
     pub pulse: Pulse,
     pub(crate) subject: Subject,
     pub(crate) virt: Cluster<Virtual>,
+    pub(crate) phys: Cluster<Physical>,
     pub(crate) policies: Policies,
     pub(crate) standings: Standings,
     pub(crate) reconciler: Reconciler<Duty>,
@@ -104,6 +117,26 @@ pub struct Syncer {
     pub(crate) refusing: Arc<Mutex<BTreeSet<(Side, String)>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
+    /// Which pods use what.
+    pub(crate) references: References,
+    /// Originals and copies that say the same.
+    pub(crate) compared: Compared,
+    /// Claims that are about to go.
+    pub(crate) ending: Ending,
+    /// Services that the worker cluster does not let us make.
+    pub(crate) unmirrored: Arc<Mutex<BTreeSet<Key<Virtual>>>>,
+    /// What was said last, by the uid of what it was said of and the reason.
+    pub(crate) told_once: Arc<Mutex<HashMap<(String, &'static str), String>>>,
+    /// Pods that were let in and whose twin was not seen yet.
+    pub(crate) admitted: Arc<Mutex<HashSet<String>>>,
+    /// Pods and twins that were found to agree.
+    pub(crate) in_step: Arc<Mutex<HashMap<String, Seen>>>,
+    /// Whether the class of borrowed pods is known to be there.
+    pub(crate) has_priority_class: Arc<AtomicBool>,
+    /// Where pods reach the computing cluster.
+    pub(crate) endpoints: Arc<ComputingEndpoints>,
+    /// What people were told of not knowing that.
+    pub(crate) told_of_intranet: Arc<Mutex<Option<String>>>,
     renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,
@@ -135,6 +168,7 @@ impl Syncer {
             holder,
             ports,
             proxier_here,
+            endpoints,
             seed,
         } = parts;
         let retry = Retry { seed: seed.unwrap_or(Retry::default().seed), ..Retry::default() };
@@ -143,12 +177,16 @@ impl Syncer {
         // Until this process leads.
         queue.rest();
         leases.rest();
-        let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases);
+        let references = References::default();
+        let (world, watching) = World::watch(&virt, &phys, &subject, &queue, &leases, &references);
         let policies = Policies::new(&world, zone);
         let standings = Standings::default();
         let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
+        let used = references.clone();
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
+            // What pods wait for may be had now, and those that went meanwhile are in no store.
+            used.duties().into_iter().for_each(|duty| told.add(duty));
             // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
             stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();
@@ -182,7 +220,25 @@ impl Syncer {
             .following(kinds::CSI_NODE, &world.virtual_csi)
             .following(kinds::POD, &world.pods)
             .following(kinds::POLICY, &world.virtual_policies)
-            .following(kinds::POLICY, &world.physical_policies);
+            .following(kinds::POLICY, &world.physical_policies)
+            .following(kinds::POD, &world.physical_pods)
+            .following(kinds::CONFIG_MAP, &world.belongings.config_maps)
+            .following(kinds::SECRET, &world.belongings.secrets)
+            .following(kinds::CLAIM, &world.belongings.claims)
+            .following(kinds::VOLUME, &world.belongings.volumes)
+            .following(kinds::SERVICE, &world.belongings.services)
+            .following(kinds::ENDPOINT_SLICE, &world.belongings.slices);
+        let compared = Compared::default();
+        let belongings = world.belongings.progress();
+        for progress in world.config_maps.progress().chain(world.secrets.progress()).chain(belongings) {
+            let compared = compared.clone();
+            progress.listen(move |step| {
+                if matches!(step, Step::List) {
+                    compared.forget_all();
+                }
+                true
+            });
+        }
         let proxiers = match proxier_here {
             Some(address) => Proxiers::Here(address),
             None => Proxiers::Published(world.endpoints.clone()),
@@ -192,6 +248,7 @@ impl Syncer {
             pulse,
             subject,
             virt,
+            phys,
             policies,
             standings,
             reconciler,
@@ -202,6 +259,16 @@ impl Syncer {
             refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
+            references,
+            compared,
+            ending: Ending::default(),
+            unmirrored: Arc::default(),
+            told_once: Arc::default(),
+            admitted: Arc::default(),
+            in_step: Arc::default(),
+            has_priority_class: Arc::default(),
+            endpoints: Arc::new(endpoints),
+            told_of_intranet: Arc::default(),
             renewals,
             recorder,
             leadership,
@@ -285,6 +352,11 @@ impl Syncer {
             Duty::Policy(side, name) => self.look_at_policy(*side, name).await,
             Duty::Node(name) => self.look_at_node(name).await,
             Duty::Pod(key) => self.look_at_pod(key).await,
+            Duty::Copy(what, key) => self.look_at_copy(*what, key).await,
+            Duty::Claim(key) => self.look_at_claim(key).await,
+            Duty::Service(key) => self.look_at_service(key).await,
+            Duty::Slice(key) => self.look_at_slice(key).await,
+            Duty::Leftovers => self.look_for_leftovers().await,
         }
     }
 
@@ -311,5 +383,17 @@ impl Syncer {
 
     pub(crate) fn tell(&self, subject: &events::Subject, told: &[Telling]) {
         self.recorder.tell_all(subject, told);
+    }
+
+    /// Tells, unless it was the last that was told of this subject for this reason.
+    pub(crate) fn tell_once(&self, subject: &events::Subject, telling: &Telling) {
+        let mut told = self.told_once.lock();
+        if told.len() >= REMEMBERED {
+            told.clear();
+        }
+        let before = told.insert((subject.uid.clone(), telling.reason), telling.message.clone());
+        if before.as_ref() != Some(&telling.message) {
+            self.recorder.tell_all(subject, std::slice::from_ref(telling));
+        }
     }
 }

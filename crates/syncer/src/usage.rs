@@ -28,6 +28,8 @@ pub struct SeenPod {
     /// Of which V pod it is the twin, if it says so.
     pub(crate) virtual_uid: Option<Box<str>>,
     pub(crate) virtual_key: Option<Key<Virtual>>,
+    /// All of it, if it is a twin of anyone's.
+    pub(crate) twin: Option<Box<Object>>,
     /// Nothing once it has ended.
     requests: Resources,
     ports: Box<[HostPort]>,
@@ -45,15 +47,18 @@ impl Shape for SeenPod {
         let virtual_key = annotation(annotations::VIRTUAL_POD_NAMESPACE)
             .zip(annotation(annotations::VIRTUAL_POD_NAME))
             .map(|(namespace, name)| Key::new(namespace, name));
+        let virtual_uid: Option<Box<str>> = annotation(annotations::VIRTUAL_POD_UID).map(Into::into);
+        let binding_uid: Option<Box<str>> = meta.labels.get(labels::BINDING_UID).map(Into::into);
         let ports = if requests.is_empty() { Vec::new() } else { hostports::of_pod(spec) };
         Self {
             node: object.text("spec", &["nodeName"]).filter(|node| !node.is_empty()).map(Into::into),
-            binding_uid: meta.labels.get(labels::BINDING_UID).map(Into::into),
-            virtual_uid: annotation(annotations::VIRTUAL_POD_UID).map(Into::into),
+            namespace: meta.namespace.clone(),
+            twin: (binding_uid.is_some() && virtual_uid.is_some()).then(|| Box::new(object)),
+            binding_uid,
+            virtual_uid,
             virtual_key,
             requests,
             ports: ports.into_boxed_slice(),
-            namespace: meta.namespace.clone(),
         }
     }
 }

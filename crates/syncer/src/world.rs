@@ -2,26 +2,37 @@
 //!
 //! A standby keeps all of it current, so that it can lead at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use futures::future::BoxFuture;
+use kubeocean_api::keys::annotations;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::error::CallError;
+use kubeocean_cluster::informer::Switch;
 use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::BindingObject;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::copy::Copied;
 use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
+use kubeocean_model::project::ServiceEntry;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::LabelSelector;
+use kubeocean_model::services;
 use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
 use parking_lot::Mutex;
 
+use crate::belongings::{Belongings, SeenMeta, concerned, original_of};
+use crate::claims::{claim_copied_by, claim_named_by};
+use crate::references::References;
+use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
 use crate::watch::Watch;
 
@@ -61,7 +72,7 @@ pub struct SeenVirtualPod(pub VirtualPod);
 
 impl Shape for SeenVirtualPod {
     fn of(object: Object) -> Self {
-        Self(VirtualPod::read(&object))
+        Self(VirtualPod::read(object))
     }
 }
 
@@ -98,8 +109,17 @@ pub(crate) static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![see
 pub(crate) static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
 pub(crate) static IN_NAMESPACE: Index<SeenBudget> =
     Index::new("namespace", |seen| vec![seen.namespace.clone()]);
-pub(crate) static TWIN_OF: Index<SeenPod> =
-    Index::new("virtual", |seen| seen.virtual_uid.iter().map(ToString::to_string).collect());
+pub(crate) static TWINS_NAMED: Index<SeenPod> =
+    Index::new("virtual", |seen| seen.virtual_key.iter().map(ToString::to_string).collect());
+pub(crate) static PODS_IN: Index<SeenVirtualPod> =
+    Index::new("namespace", |seen| vec![seen.0.meta.namespace.to_string()]);
+pub(crate) static SERVICES_IN: Index<SeenService> =
+    Index::new("namespace", |seen| vec![seen.entry.namespace.clone()]);
+
+pub(crate) static OF_SERVICE: Index<Object> = Index::new("service", |slice| {
+    let service = services::service_of(&slice.meta).map(|name| format!("{}/{name}", slice.meta.namespace));
+    service.into_iter().collect()
+});
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,8 +130,18 @@ pub enum Duty {
     Policy(Side, Arc<str>),
     /// A node of the worker cluster, and all that V has of it.
     Node(Arc<str>),
-    /// A pod on a virtual node.
+    /// A pod on a virtual node, and its twin.
     Pod(Key<Virtual>),
+    /// A `ConfigMap` or Secret that pods use, and its copy.
+    Copy(Copied, Key<Virtual>),
+    /// A claim that pods use, and its volume.
+    Claim(Key<Virtual>),
+    /// A Service that is brought along.
+    Service(Key<Virtual>),
+    /// Endpoints of one.
+    Slice(Key<Virtual>),
+    /// What bindings that are gone have left.
+    Leftovers,
 }
 
 impl QueueKey for Duty {
@@ -121,6 +151,11 @@ impl QueueKey for Duty {
             Self::Policy(..) => "policies",
             Self::Node(_) => "nodes",
             Self::Pod(_) => "pods",
+            Self::Copy(..) => "copies",
+            Self::Claim(_) => "claims",
+            Self::Service(_) => "services",
+            Self::Slice(_) => "endpoints",
+            Self::Leftovers => "leftovers",
         }
     }
 }
@@ -140,6 +175,33 @@ pub struct Subject {
     pub install_namespace: Arc<str>,
     /// Uid that stands for the computing cluster.
     pub virtual_cluster: Arc<str>,
+    /// The only namespaces whose pods run in the worker cluster; none: all.
+    pub namespaces: Arc<[Arc<str>]>,
+}
+
+impl Subject {
+    /// Whether pods of a namespace are followed.
+    fn follows(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| **one == *namespace)
+    }
+
+    /// Whether a pod runs in the worker cluster, if it runs.
+    pub(crate) fn maps(&self, pod: &VirtualPod, binding: &Binding) -> bool {
+        self.follows(&pod.meta.namespace) && pod.is_mapped(binding, &self.install_namespace)
+    }
+
+    /// Why it does not, for people.
+    pub(crate) fn why_unmapped(&self, pod: &VirtualPod, binding: &Binding) -> String {
+        let namespace = &pod.meta.namespace;
+        if self.follows(namespace) {
+            return pod.why_unmapped(binding, &self.install_namespace);
+        }
+        format!(
+            "pods of namespace {namespace} do not run in worker cluster {}: its syncer is kept to {} by --namespaces",
+            self.binding,
+            self.namespaces.join(", ")
+        )
+    }
 }
 
 /// The stores. Clones are the same.
@@ -173,6 +235,67 @@ pub struct World {
     pub usage: Usage,
     /// Endpoints of the proxier.
     pub endpoints: Store<Virtual, Object>,
+    /// V's namespaces: what administrators wrote on them.
+    pub namespaces: Store<Virtual, SeenMeta>,
+    /// V's Services, as far as pods are told of them.
+    pub services: Several<SeenService>,
+    /// `ConfigMaps` of V that pods use.
+    pub config_maps: Several<SeenMeta>,
+    /// Secrets of V that pods use.
+    pub secrets: Several<SeenMeta>,
+    /// V's claims.
+    pub claims: Several<Object>,
+    /// V's volumes.
+    pub volumes: Store<Virtual, Object>,
+    /// Endpoints of V's Services, as far as those are brought along.
+    pub slices: Several<Object>,
+    /// For when others are brought along.
+    pub(crate) slices_switches: Arc<[Switch]>,
+    /// What pods of ours have in P.
+    pub belongings: Belongings,
+    /// Pods whose twin was seen to go.
+    pub(crate) ended: Ended,
+}
+
+/// A Service of V: as pods see it, and as it is.
+#[derive(Debug)]
+pub struct SeenService {
+    pub(crate) entry: ServiceEntry,
+    pub(crate) object: Object,
+}
+
+impl Shape for SeenService {
+    fn of(object: Object) -> Self {
+        Self { entry: ServiceEntry::read(&object), object }
+    }
+}
+
+/// V pods whose twin was seen to go, by uid, and the twin as it was last. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Ended(Arc<Mutex<HashMap<Box<str>, Arc<Entry<SeenPod>>>>>);
+
+impl Ended {
+    /// Enters what became of a twin.
+    pub(crate) fn follow(&self, change: &Change<'_, Physical, SeenPod>, subject: &Subject) {
+        let uid = |seen: &&Arc<Entry<SeenPod>>| seen.virtual_uid.clone().filter(|_| seen.is_ours(subject));
+        let mut ended = self.0.lock();
+        if let Some((uid, old)) = change.old.and_then(|old| uid(&old).zip(Some(old))) {
+            ended.insert(uid, Arc::clone(old));
+        }
+        if let Some(uid) = change.new.and_then(|new| uid(&new)) {
+            ended.remove(&uid);
+        }
+    }
+
+    /// The twin as it was last, if it was seen to go.
+    pub(crate) fn last(&self, pod: &str) -> Option<Arc<Entry<SeenPod>>> {
+        self.0.lock().get(pod).cloned()
+    }
+
+    /// The pod itself is gone.
+    pub(crate) fn forget(&self, pod: &str) {
+        self.0.lock().remove(pod);
+    }
 }
 
 /// A loop that keeps a store current.
@@ -186,22 +309,42 @@ impl World {
         subject: &Subject,
         queue: &Queue<Duty>,
         leases: &Queue<String>,
+        references: &References,
     ) -> (Self, Vec<Watching>) {
         let mut watch = Watch::new(virt, phys, subject, queue, leases);
+        let ended = Ended::default();
         let tenures = Tenures::default();
         let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
+        let (slices, slices_switches) = watch.slices();
         let world = Self {
             nodes: watch.nodes(),
-            pods: watch.pods(&vnodes),
+            pods: watch.pods(&vnodes, &ended),
             bindings: watch.bindings(),
             virtual_csi: watch.virtual_csi(),
             physical_csi: watch.physical_csi(),
             budgets: watch.budgets(),
             virtual_policies: watch.policies(virt, &policy_edits),
             physical_policies: watch.policies(phys, &policy_edits),
-            physical_pods: watch.physical_pods(&usage),
+            physical_pods: watch.physical_pods(&usage, &ended),
+            namespaces: watch.namespaces(),
+            services: watch.services(),
+            config_maps: watch.originals(Copied::ConfigMap, references),
+            secrets: watch.originals(Copied::Secret, references),
+            belongings: Belongings {
+                config_maps: watch.belongings(Copied::ConfigMap, references),
+                secrets: watch.belongings(Copied::Secret, references),
+                claims: watch.made_claims(references),
+                volumes: watch.made_volumes(),
+                services: watch.made_services(),
+                slices: watch.made_slices(),
+            },
+            claims: watch.claims(),
+            volumes: watch.volumes(),
+            slices,
+            slices_switches,
+            ended,
             endpoints: watch.endpoints(),
             vnodes,
             tenures,
@@ -214,7 +357,7 @@ impl World {
 
     /// How far the stores of V have come, by name.
     pub fn virtual_progress(&self) -> Vec<(&'static str, Progress)> {
-        vec![
+        let mut all = vec![
             ("clusterbindings", self.bindings.progress().clone()),
             ("nodes", self.vnodes.progress().clone()),
             ("csinodes", self.virtual_csi.progress().clone()),
@@ -222,7 +365,15 @@ impl World {
             ("poddisruptionbudgets", self.budgets.progress().clone()),
             ("resourceleasingpolicies", self.virtual_policies.progress().clone()),
             ("endpointslices", self.endpoints.progress().clone()),
-        ]
+            ("namespaces", self.namespaces.progress().clone()),
+            ("persistentvolumes", self.volumes.progress().clone()),
+        ];
+        all.extend(self.services.progress().map(|progress| ("services", progress.clone())));
+        all.extend(self.config_maps.progress().map(|progress| ("configmaps", progress.clone())));
+        all.extend(self.secrets.progress().map(|progress| ("secrets", progress.clone())));
+        all.extend(self.claims.progress().map(|progress| ("persistentvolumeclaims", progress.clone())));
+        all.extend(self.slices.progress().map(|progress| ("endpointslices of services", progress.clone())));
+        all
     }
 
     /// How far the stores of P have come, by name. Without these nothing is known of its nodes.
@@ -235,12 +386,13 @@ impl World {
 
     /// Kinds of P that may not be read, by the server's last word.
     pub fn physically_forbidden(&self) -> BTreeSet<Kind> {
-        let all = [
+        let mut all = vec![
             (kinds::NODE, self.nodes.progress()),
             (kinds::POD, self.physical_pods.progress()),
             (kinds::CSI_NODE, self.physical_csi.progress()),
             (kinds::POLICY, self.physical_policies.progress()),
         ];
+        all.extend(self.belongings.kinds());
         let is_forbidden = |progress: &Progress| {
             let trouble = progress.trouble();
             trouble.as_ref().and_then(CallError::status).is_some_and(|status| status.code == 403)
@@ -254,11 +406,18 @@ impl World {
             "virtual": {
                 "nodes": self.vnodes.len(), "csinodes": self.virtual_csi.len(), "pods": self.pods.len(),
                 "poddisruptionbudgets": self.budgets.len(), "resourceleasingpolicies": self.virtual_policies.len(),
-                "endpointslices": self.endpoints.len(),
+                "endpointslices": self.endpoints.len(), "services": self.services.len(),
+                "configmaps": self.config_maps.len(), "secrets": self.secrets.len(),
+                "persistentvolumeclaims": self.claims.len(), "persistentvolumes": self.volumes.len(),
+                "mirrored endpointslices": self.slices.len(),
             },
             "physical": {
                 "nodes": self.nodes.len(), "csinodes": self.physical_csi.len(), "pods": self.physical_pods.len(),
                 "resourceleasingpolicies": self.physical_policies.len(),
+                "configmaps": self.belongings.config_maps.len(), "secrets": self.belongings.secrets.len(),
+                "persistentvolumeclaims": self.belongings.claims.len(),
+                "persistentvolumes": self.belongings.volumes.len(),
+                "services": self.belongings.services.len(), "endpointslices": self.belongings.slices.len(),
             },
         })
     }
@@ -277,7 +436,68 @@ impl World {
         for (key, _) in self.pods.all() {
             queue.add(Duty::Pod(key));
         }
+        self.look_at_what_we_made(queue);
+        for (key, _) in self.services.all() {
+            queue.add(Duty::Service(key));
+        }
+        for (key, _) in self.slices.all() {
+            queue.add(Duty::Slice(key));
+        }
+        queue.add(Duty::Leftovers);
         self.look_at_policies(queue);
+    }
+
+    /// Twins and copies are to be looked at, also those of which V knows nothing any more.
+    pub fn look_at_what_we_made(&self, queue: &Queue<Duty>) {
+        for pod in self.physical_pods.words(&TWINS_NAMED) {
+            if let Some((namespace, name)) = pod.split_once('/') {
+                queue.add(Duty::Pod(Key::new(namespace, name)));
+            }
+        }
+        for what in [Copied::ConfigMap, Copied::Secret] {
+            for (_, one) in self.belongings.store(what).all() {
+                if let Some(duty) = concerned(what, &one.0) {
+                    queue.add(duty);
+                }
+            }
+        }
+        for (_, claim) in self.belongings.claims.all() {
+            claim_copied_by(&claim).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+        }
+        for (_, volume) in self.belongings.volumes.all() {
+            self.claim_of_volume(&volume).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+        }
+        for (_, service) in self.belongings.services.all() {
+            original_of(&service.meta).into_iter().for_each(|key| queue.add(Duty::Service(key)));
+        }
+        for (_, slice) in self.belongings.slices.all() {
+            original_of(&slice.meta).into_iter().for_each(|key| queue.add(Duty::Slice(key)));
+        }
+    }
+
+    /// The endpoints of a Service of V are to be looked at.
+    pub(crate) fn look_at_slices_of(&self, service: &Key<Virtual>, queue: &Queue<Duty>) {
+        for slice in self.slices.keys_by(&OF_SERVICE, &service.to_string()) {
+            queue.add(Duty::Slice(slice));
+        }
+    }
+
+    /// Whether Services of a namespace are brought along; as long as nobody knows, they may be.
+    pub(crate) fn mirrors(&self, namespace: &str, subject: &Subject) -> bool {
+        let seen = self.bindings.get(&Key::cluster_scoped(&*subject.binding));
+        let binding = seen.as_ref().and_then(|seen| seen.0.parsed.as_ref().ok());
+        binding.is_none_or(|binding| services::is_mirrored(binding, namespace, &subject.install_namespace))
+    }
+
+    /// The V claim that a volume of P serves: by its claim there, or by the V volume that it is.
+    pub(crate) fn claim_of_volume(&self, volume: &Object) -> Option<Key<Virtual>> {
+        let said = |field: &str| volume.text("spec", &["claimRef", field]);
+        let claim = said("namespace").zip(said("name")).map(|(namespace, name)| Key::new(namespace, name));
+        let claim = claim.and_then(|claim| self.belongings.claims.get(&claim));
+        claim.and_then(|claim| claim_copied_by(&claim)).or_else(|| {
+            let name = volume.meta.annotations.get(annotations::VIRTUAL_NAME)?;
+            claim_named_by(self.volumes.get(&Key::cluster_scoped(name))?.deref())
+        })
     }
 
     /// All policies are to be looked at.
@@ -330,6 +550,25 @@ impl World {
     /// The pods on a virtual node.
     pub fn pods_on(&self, vnode: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
         self.pods.by(&ON_NODE, vnode)
+    }
+
+    /// The pods of a namespace that are on virtual nodes.
+    pub fn pods_in(&self, namespace: &str) -> Vec<Arc<Entry<SeenVirtualPod>>> {
+        self.pods.by(&PODS_IN, namespace)
+    }
+
+    /// What this binding runs in P for a pod of that name.
+    pub(crate) fn twins_of(&self, pod: &Key<Virtual>, subject: &Subject) -> Vec<Arc<Entry<SeenPod>>> {
+        let all = self.physical_pods.by(&TWINS_NAMED, &pod.to_string());
+        all.into_iter().filter(|twin| twin.twin.is_some() && twin.is_ours(subject)).collect()
+    }
+
+    /// Originals of V that pods use.
+    pub(crate) fn originals(&self, what: Copied) -> &Several<SeenMeta> {
+        match what {
+            Copied::ConfigMap => &self.config_maps,
+            Copied::Secret => &self.secrets,
+        }
     }
 
     /// Whether a disruption budget means a pod.

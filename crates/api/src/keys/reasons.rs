@@ -142,6 +142,10 @@ super::words! {
         NameTaken = "NameTaken",
         /// On a `ClusterBinding`: something of the worker cluster may not be read; the message says what that costs.
         NotReadable = "NotReadable",
+        /// On a `ClusterBinding`: pods in the worker cluster are not told where the computing cluster is; the message says how to.
+        ComputingClusterUnknown = "ComputingClusterUnknown",
+        /// On a V Service: pods of its namespace were started before it, and do not have its name; the message says what to do.
+        ServiceAfterPods = "ServiceAfterPods",
         /// On a V pod: the node that it runs on is taken back; the message says when.
         Reclaiming = "Reclaiming",
         /// On a V claim and the pods that use it: it cannot be brought to the worker cluster yet; the message says why.
@@ -152,6 +156,12 @@ super::words! {
         ServiceSkipped = "ServiceSkipped",
         /// On a V pod: its node is not taken back after all.
         ReclaimCancelled = "ReclaimCancelled",
+        /// On a V pod: something that it refers to does not exist; the pod waits for it.
+        DependencyMissing = "DependencyMissing",
+        /// On a V pod: the worker cluster does not let it be made; the message has its words. A reason of the condition `Mapped`, too.
+        FailedCreate = "FailedCreate",
+        /// On a V pod: the worker cluster does not take a change of it; the message has its words.
+        FailedUpdate = "FailedUpdate",
         /// On a V pod: it asks for what cannot be had in a worker cluster; the message names the field and the fix.
         NotSupported = "NotSupported",
         /// On a V pod: it cannot be read, or cannot be written down for a worker cluster.

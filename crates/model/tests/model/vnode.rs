@@ -185,7 +185,7 @@ impl Life {
     /// What becomes of a pod on it.
     fn pod(&mut self, title: &str, pod: &Value, has_budget: bool) {
         let vnode = VirtualNode::read(&object(self.vnode.as_ref().unwrap()));
-        let pod = VirtualPod::read(&object(pod));
+        let pod = VirtualPod::read(object(pod));
         let decision = reclaim::plan(&reclaim::Situation {
             pod: &pod,
             tenure: Some(&vnode.tenure),

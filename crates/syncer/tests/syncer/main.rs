@@ -8,11 +8,16 @@
 )]
 
 mod bad_input;
+mod kubelet;
+mod lifetimes;
 mod lives;
+mod mirrored;
 mod offers;
+mod pods;
 mod renewing;
 mod residents;
 mod rules;
 mod scene;
 mod simulated;
+mod storage;
 mod vectors;

@@ -39,7 +39,12 @@ impl Scene {
                 tokio::time::sleep(MOMENT).await;
             }
         };
-        tokio::join!(self.virt.server.controllers(), self.phys.server.controllers(), residents);
+        tokio::join!(
+            self.virt.server.controllers(),
+            self.phys.server.controllers(),
+            residents,
+            self.kubelets()
+        );
     }
 
     /// Lifts the taint of new nodes, and takes those for lost whose Lease is old.

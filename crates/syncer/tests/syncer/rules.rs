@@ -17,7 +17,7 @@ use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::requests;
 use kubeocean_model::resources::Resources;
-use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use kubeocean_model::vnode::{Demand, PhysicalNode, Tenure, VirtualNode};
 use kubeocean_model::window::Zone;
 use kubeocean_testkit::simulation::Site;
 use kubeocean_testkit::{Commit, Verb};
@@ -51,9 +51,24 @@ pub(crate) fn concerns(pod: &Value, tenure: &Tenure) -> impl Iterator<Item = Tim
             && one["key"].as_str().is_none_or(|key| key == taints::OUT_OF_TIME_WINDOWS_KEY)
             && one["effect"].as_str().is_none_or(|effect| effect == "NoExecute")
     });
-    let demands: Vec<_> =
-        tenure.demands().filter(|demand| !(demand.spares_the_tolerant && is_tolerant)).collect();
+    // What has ended stands in nobody's way, but that of a node that goes.
+    let has_ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+    let spares = |demand: &Demand| {
+        (demand.spares_the_tolerant && is_tolerant) || (has_ended && !demand.clears_the_node)
+    };
+    let demands: Vec<_> = tenure.demands().filter(|demand| !spares(demand)).collect();
     demands.into_iter().map(|demand| demand.deadline)
+}
+
+/// What a syncer writes in P that carries no stamp.
+fn is_of_no_binding(commit: &Commit) -> bool {
+    matches!(&*commit.plural, "resourceleasingpolicies" | "priorityclasses")
+}
+
+/// Whether it was made for one of these bindings, and was so before.
+fn is_of(commit: &Commit, bindings: &BTreeSet<String>) -> bool {
+    let versions = [commit.old.as_deref(), commit.new.as_deref()];
+    versions.into_iter().flatten().all(|one| bindings.contains(label(one, labels::BINDING_UID)))
 }
 
 impl Scene {
@@ -75,15 +90,17 @@ impl Scene {
             let fine = match &*commit.plural {
                 "nodes" | "csinodes" | "leases" => is_ours,
                 "pods" => text(one, "/spec/nodeName").starts_with("vnode-c1-"),
-                "clusterbindings" | "resourceleasingpolicies" | "events" => true,
+                // An eviction is counted on its budget.
+                "clusterbindings" | "resourceleasingpolicies" | "events" | "poddisruptionbudgets" => true,
                 _ => false,
             };
             if fine { Ok(()) } else { Err(format!("{} {}", commit.plural, commit.name)) }
         });
         for (name, site) in [("P", &self.phys), ("stranger", &self.stranger)] {
+            let known = Arc::clone(&uids);
             oracle.always(name, &site.server, ONLY_OURS, move |commit| {
                 let wrote = commit.actor == SYNCER;
-                let fine = commit.plural == "resourceleasingpolicies" && name == "P";
+                let fine = name == "P" && (is_of_no_binding(commit) || is_of(commit, &known.lock()));
                 if wrote && !fine { Err(format!("{} {}", commit.plural, commit.name)) } else { Ok(()) }
             });
         }
@@ -146,6 +163,7 @@ impl Scene {
         });
         self.rules_of_reclaim();
         self.rules_of_truth();
+        self.rules_of_twins();
     }
 
     /// Nodes say what is so.
@@ -223,7 +241,7 @@ impl Scene {
     fn rules_of_reclaim(&self) {
         let oracle = &self.world.oracle;
         let (jumped, tenures) = (Arc::clone(&self.jumped), Mutex::new(Tenures::new()));
-        let server = self.virt.server.clone();
+        let (server, restored) = (self.virt.server.clone(), Arc::clone(&self.restored));
         oracle.always("V", &self.virt.server, NOT_EARLY, move |commit| {
             if commit.plural == "nodes" {
                 let tenure = commit.new.as_deref().map(|new| VirtualNode::read(&object(new)).tenure);
@@ -242,7 +260,11 @@ impl Scene {
             if jumped.load(Ordering::Relaxed) || label(old, labels::HOSTPORT_FAKE_POD) == TRUE {
                 return Ok(());
             }
-            let created: Timestamp = text(old, "/metadata/creationTimestamp").parse().unwrap();
+            let mut created: Timestamp = text(old, "/metadata/creationTimestamp").parse().unwrap();
+            // What was said before a restore is acted upon until that is noticed.
+            if restored.load(Ordering::Relaxed) {
+                created = created.checked_sub(SignedDuration::try_from(LATELY).unwrap()).unwrap();
+            }
             let tenures = tenures.lock();
             let known = tenures.get(text(old, "/spec/nodeName")).map(Vec::as_slice).unwrap_or_default();
             let ends = known.iter().skip(1).map(|(at, _)| *at).chain([commit.at]);
@@ -298,7 +320,9 @@ impl Scene {
             let node = node.filter(|node| label(node, labels::CLUSTER_BINDING) == BINDING);
             let tenure = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
             let deadline = concerns(&pod, &tenure).min();
-            let goes = !is_deleting(&pod) && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
+            // What has ended waits for its twin to go, which has ended, too.
+            let has_ended = matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed");
+            let goes = !is_deleting(&pod) && !has_ended && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
             let place = |pointer: &str| text(&pod, pointer).to_owned();
             all.extend(
                 deadline
@@ -375,6 +399,9 @@ impl Scene {
             return Err(format!("{} virtual nodes instead of {expected}", vnodes.len()));
         }
         self.pods_at_rest()?;
+        self.twins_at_rest()?;
+        self.claims_at_rest()?;
+        self.services_at_rest()?;
         self.policies_at_rest(&parsed, &used)?;
         let pods = self.phys.server.list("pods", None);
         let lives = |pod: &&Arc<Value>| !["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));
@@ -473,7 +500,7 @@ impl Scene {
     fn pods_at_rest(&self) -> Result<(), String> {
         let now = self.clock.now();
         for raw in self.virt.server.list("pods", None) {
-            let pod = VirtualPod::read(&object(&raw));
+            let pod = VirtualPod::read(object(&raw));
             let name = &pod.meta.name;
             if pod.meta.is_deleting() {
                 return Err(format!("pod {name} is ending for ever"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubeocean_api::keys::names::FAKE_NAMESPACE;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, WORKLOAD_SERVICE_ACCOUNT};
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::{Cluster, Settings as Connection};
 use kubeocean_cluster::clock::Clock;
@@ -18,7 +18,7 @@ use kubeocean_model::naming::ClusterId;
 use kubeocean_model::object::Object;
 use kubeocean_model::vnode::Settings;
 use kubeocean_model::window::Zone;
-use kubeocean_syncer::syncer::{Parts, Ports, Syncer};
+use kubeocean_syncer::syncer::{ComputingEndpoints, Parts, Ports, Syncer};
 use kubeocean_syncer::world::Subject;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::CrashLayer;
@@ -57,6 +57,13 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
         kinds::CSI_NODE,
         kinds::POD,
         kinds::NAMESPACE,
+        kinds::CONFIG_MAP,
+        kinds::SECRET,
+        kinds::SERVICE_ACCOUNT,
+        kinds::SERVICE,
+        kinds::ENDPOINT_SLICE,
+        kinds::CLAIM,
+        kinds::VOLUME,
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
@@ -77,6 +84,8 @@ pub(crate) struct Setting {
     pub(crate) physical_minor: u32,
     /// How late news may reach the syncer.
     pub(crate) lag: Duration,
+    /// The only namespaces that the syncer is to follow; none: all.
+    pub(crate) namespaces: &'static [&'static str],
 }
 
 impl Default for Setting {
@@ -88,6 +97,7 @@ impl Default for Setting {
             nodes: &["n1", "n2", "n3"],
             physical_minor: 36,
             lag: Duration::from_secs(10),
+            namespaces: &[],
         }
     }
 }
@@ -117,6 +127,7 @@ pub(crate) struct Scene {
     pub(crate) metrics: Metrics,
     cluster_id: String,
     physical_minor: u32,
+    namespaces: &'static [&'static str],
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -175,7 +186,8 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 impl Scene {
     pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
-        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag } = setting;
+        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag, namespaces } =
+            setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
         let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
         let phys = world.site_with("P", profile("P"), &worker);
@@ -197,15 +209,22 @@ impl Scene {
             renewals: Arc::default(),
             cluster_id,
             physical_minor,
+            namespaces,
         };
         scene.rules();
         scene.rules_of_offers(lag);
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
         }
+        scene.make(&scene.virt, "serviceaccounts", "web", json!({"metadata": {"name": "default"}}));
+        // A controller puts it into every namespace; every token volume refers to it.
+        let root = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "…"}});
+        scene.make(&scene.virt, "configmaps", "web", root);
         for site in [&scene.phys, &scene.stranger] {
             scene.make(site, "namespaces", "", json!({"metadata": {"name": MOUNT}}));
             scene.make(site, "namespaces", "", json!({"metadata": {"name": "theirs"}}));
+            let account = json!({"metadata": {"name": WORKLOAD_SERVICE_ACCOUNT}, "automountServiceAccountToken": false});
+            scene.make(site, "serviceaccounts", MOUNT, account);
         }
         for node in nodes {
             scene.add_node(node);
@@ -269,7 +288,10 @@ impl Scene {
     pub(crate) fn bind(&self) {
         let body = json!({
             "metadata": {"name": BINDING},
-            "spec": {"clusterID": self.cluster_id, "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE}},
+            "spec": {
+                "clusterID": self.cluster_id, "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": NAMESPACE},
+                "serviceNamespaces": ["web"],
+            },
         });
         if self.make(&self.virt, "clusterbindings", "", body) == 201 {
             let namespace = self.phys.server.get("namespaces", "", MOUNT).unwrap();
@@ -430,6 +452,7 @@ impl Scene {
                 mount_namespace: MOUNT.into(),
                 install_namespace: NAMESPACE.into(),
                 virtual_cluster: virtual_cluster.into(),
+                namespaces: self.namespaces.iter().map(|name| (*name).into()).collect(),
             },
             virt,
             phys,
@@ -446,6 +469,7 @@ impl Scene {
             holder: "test".into(),
             ports: Ports::default(),
             proxier_here: Some(Some("10.9.9.9".into())),
+            endpoints: ComputingEndpoints { domain: "cluster.local".into(), ..ComputingEndpoints::default() },
             seed: Some(self.world.seed),
         };
         let (syncer, background) = Syncer::new(parts).unwrap();

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::rules::LATELY;
-use crate::scene::{BINDING, MERGE, MOUNT, REST_WITHIN, Scene, Setting, collection, has_taint, minute, text};
+use crate::scene::{
+    BINDING, MERGE, MOUNT, REST_WITHIN, Scene, Setting, collection, has_taint, is_deleting, minute, text,
+};
 
 /// Lives of the syncer until the course is run.
 async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = ()>) {
@@ -201,10 +203,13 @@ fn a_window_that_closes_takes_its_pods_in_time_and_not_before() {
             assert!(scene.get_pod("plain").is_some() && scene.get_pod("tolerant").is_some());
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(taint(taints::OUT_OF_TIME_WINDOWS_KEY, "NoExecute"));
-            assert!(scene.get_pod("plain").is_none() && scene.get_pod("tolerant").is_none());
+            let goes = |name| scene.get_pod(name).is_none_or(|pod| is_deleting(&pod));
+            assert!(goes("plain") && goes("tolerant"), "their time is up");
+            let gone = || scene.get_pod("plain").is_none() && scene.get_pod("tolerant").is_none();
+            wait(scene, "gone", 10, || if gone() { Ok(()) } else { Err("they end".to_owned()) }).await;
             let policy = scene.phys.server.get("resourceleasingpolicies", "", "nights").unwrap();
             assert_eq!(text(&policy, "/status/phase"), "Inactive");
-            shows(scene, r#"reclaim_duration_seconds_bucket{le="120.0",clusterbinding="w1"} 1"#);
+            shows(scene, r#"reclaim_duration_seconds_bucket{le="300.0",clusterbinding="w1"} 1"#);
             let late = counted(scene, "window_edge_error_seconds_bucket", r#"le="1.0""#);
             let edges = counted(scene, "window_edge_error_seconds_count", "");
             assert!(late == edges && edges >= 3, "{late} of {edges}");
@@ -352,17 +357,14 @@ fn deed(scene: &Scene, draw: u64) {
             }
         }
         18..=20 => {
-            let tolerations = if draw >> 30 & 1 == 1 { json!([{"operator": "Exists"}]) } else { json!([]) };
-            let prefix = if draw >> 31 & 1 == 1 { "guarded" } else { "v" };
             if scene.vnodes().contains(&vnode) {
-                scene.pod(
-                    &format!("{prefix}{}", draw >> 20 & 15),
-                    &vnode,
-                    json!({"tolerations": tolerations}),
-                );
+                let (name, spec) = some_pod(draw);
+                scene.pod(&name, &vnode, spec);
             }
         }
-        21 => scene.remove(&scene.virt, "pods", "web", &format!("v{}", draw >> 20 & 15)),
+        21 if draw >> 31 & 3 == 0 => scene.lose_a_twin(draw >> 40),
+        21 => scene.remove(&scene.virt, "pods", "web", &some_pod(draw).0),
+        22 if draw >> 31 & 1 == 1 => scene.change_storage(draw >> 33),
         22 => scene.patch(
             &scene.virt,
             "nodes",
@@ -370,6 +372,7 @@ fn deed(scene: &Scene, draw: u64) {
             &vnode,
             json!({"metadata": {"labels": {"mine": "yes", "zone": "stolen"}}}),
         ),
+        23 if draw >> 31 & 1 == 1 => scene.change_services(draw >> 33),
         23 => scene.patch(
             &scene.virt,
             "nodes",
@@ -382,7 +385,12 @@ fn deed(scene: &Scene, draw: u64) {
         26 => scene.lead_astray(draw >> 30 & 1 == 1),
         27 if (draw >> 30).is_multiple_of(8) => scene.remove(&scene.virt, "clusterbindings", "", BINDING),
         28 => scene.remove(&scene.virt, "leases", NODE_LEASE_NAMESPACE, &vnode),
-        29 => scene.budget((draw >> 30 & 1) as u32 * 5),
+        29 => match draw >> 31 & 3 {
+            0 => scene.change_settings(draw >> 33),
+            1 => scene.change_storage(draw >> 33),
+            2 => scene.change_services(draw >> 33),
+            _ => scene.budget((draw >> 33 & 1) as u32 * 5),
+        },
         30 => hide(scene, &vnode),
         _ => scene.bind(),
     }
@@ -412,6 +420,28 @@ fn move_node(scene: &Scene, node: &str, draw: u64) {
         }
         _ => label(json!({"zone": format!("z{}", draw >> 62)})),
     }
+}
+
+/// A pod of one kind or another: guarded by a budget or not, a job or not, with settings and tokens or without.
+fn some_pod(draw: u64) -> (String, Value) {
+    let tolerations = if draw >> 30 & 1 == 1 { json!([{"operator": "Exists"}]) } else { json!([]) };
+    let mut spec = json!({"tolerations": tolerations});
+    if draw >> 33 & 1 == 1 {
+        spec["volumes"] = json!([{"name": "s", "configMap": {"name": "settings"}}]);
+    } else if draw >> 35 & 1 == 1 {
+        spec["volumes"] =
+            json!([{"name": "d", "persistentVolumeClaim": {"claimName": crate::storage::CLAIM}}]);
+    }
+    spec["automountServiceAccountToken"] = (draw >> 34 & 1 == 1).into();
+    let prefix = match draw >> 31 & 3 {
+        1 => "guarded",
+        2 => {
+            spec["restartPolicy"] = "Never".into();
+            crate::kubelet::JOB
+        }
+        _ => "v",
+    };
+    (format!("{prefix}{}", draw >> 20 & 15), spec)
 }
 
 /// Takes the label away by which a virtual node is found.

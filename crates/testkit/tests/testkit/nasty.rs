@@ -53,7 +53,7 @@ fn no_object_makes_the_model_panic_or_offer_more_than_there_is() {
                 ledger.put(&pod.meta.uid, User::Namespace("theirs".to_owned()), requests);
             }
             hostports::of_pod(spec);
-            VirtualPod::read(pod);
+            VirtualPod::read(pod.clone());
         }
         let candidates = policies.iter().map(|one| SeenPolicy::read(one, &Zone::utc()).candidate).collect();
         let policies = Policies { worker: WorkerPolicies::Served(candidates), computing: Vec::new() };

@@ -1,0 +1,509 @@
+//! One pod and its twin in the worker cluster: started, kept in step, stopped.
+//!
+//! What comes next is decided in `model::twin`; here it is done, one step after the other, and what came of each is told.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubeocean_api::keys::reasons::{Event as EventReason, Pod as Reason};
+use kubeocean_api::keys::{annotations, names};
+use kubeocean_cluster::apply::Outcome;
+use kubeocean_cluster::events::Subject as Told;
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::look_again;
+use kubeocean_model::action::{Action, Mark, PatchForm, Verb, kinds};
+use kubeocean_model::admission::{self, Question, Rejection};
+use kubeocean_model::bind::Telling;
+use kubeocean_model::binding::Binding;
+use kubeocean_model::copy::Copied;
+use kubeocean_model::key::{Key, Physical, Virtual};
+use kubeocean_model::naming::Origin;
+use kubeocean_model::object::Object;
+use kubeocean_model::project::{self, Needs, Referent, Surroundings};
+use kubeocean_model::reclaim::VirtualPod;
+use kubeocean_model::reflect;
+use kubeocean_model::twin::{self, Next};
+use kubeocean_model::vnode::{Tenure, VirtualNode};
+use serde_json::{Value, json};
+
+use crate::references::{Original, User, duty_of};
+use crate::syncer::Syncer;
+use crate::world::Duty;
+
+/// What a pod waits for comes with a watch. This is for who waits for a word that nobody gives.
+const WAITS_AT_MOST: Duration = Duration::from_secs(60);
+
+/// What a pod uses of V; `None`: it cannot run anyway.
+pub(crate) fn uses_of(pod: &VirtualPod) -> Option<BTreeSet<Original>> {
+    project::needs(pod).ok().map(|needs| originals(pod, &needs))
+}
+
+fn originals(pod: &VirtualPod, needs: &Needs) -> BTreeSet<Original> {
+    let all = needs.references.keys();
+    all.map(|(referent, name)| (*referent, Key::new(&*pod.meta.namespace, name.as_str()))).collect()
+}
+
+/// A pod that is to be looked at, and where it is.
+pub(crate) struct Case<'a> {
+    pub(crate) duty: &'a Duty,
+    pub(crate) binding: &'a Binding,
+    pub(crate) pod: &'a VirtualPod,
+    pub(crate) vnode: &'a VirtualNode,
+    pub(crate) tenure: &'a Tenure,
+    pub(crate) now: Timestamp,
+}
+
+impl Case<'_> {
+    fn told(&self) -> Told {
+        Told::of(kinds::POD, &self.pod.meta)
+    }
+
+    /// A patch of the pod's status. With the version: what is final must not be written over.
+    fn status(&self, body: Value, why: &'static str) -> Action {
+        let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
+        let action = Action::new(kinds::POD, &self.pod.key(), verb, why).if_uid(&*self.pod.meta.uid);
+        action.if_version(&*self.pod.meta.resource_version)
+    }
+}
+
+/// Done, or the verdict that ends this look.
+type Step = Result<(), Verdict>;
+
+impl Syncer {
+    /// What comes next for a pod that is there.
+    pub(crate) async fn follow(&self, case: &Case<'_>, next: Next<'_>) -> Verdict {
+        match next {
+            Next::Rest | Next::Release => Verdict::Done,
+            Next::Remove(twins) => self.remove_twins(case.duty, &twins).await,
+            Next::Start => self.start(case).await,
+            Next::DeclareLost => self.declare_lost(case).await,
+            Next::Stop(twin) => self.stop(case, twin).await,
+            Next::KeepInStep(twin) => self.keep_in_step(case, twin).await,
+        }
+    }
+
+    /// One write; what it says to be refused is told.
+    async fn written(&self, duty: &Duty, action: &Action) -> Step {
+        let outcome = self.reconciler.write(duty, action).await;
+        if outcome.fulfils(action) {
+            return Ok(());
+        }
+        self.complain(action, &outcome);
+        Err(outcome.verdict())
+    }
+
+    /// Twins of pods that are no more.
+    pub(crate) async fn remove_twins(&self, duty: &Duty, twins: &[&Object]) -> Verdict {
+        for action in twins.iter().filter_map(|twin| twin::remove(twin)) {
+            if let Err(verdict) = self.written(duty, &action).await {
+                return verdict;
+            }
+        }
+        Verdict::Done
+    }
+
+    async fn start(&self, case: &Case<'_>) -> Verdict {
+        match self.try_to_start(case).await {
+            Ok(()) => Verdict::Done,
+            Err(verdict) => verdict,
+        }
+    }
+
+    async fn try_to_start(&self, case: &Case<'_>) -> Step {
+        let pod = case.pod;
+        let needs = match project::needs(pod) {
+            Ok(needs) => needs,
+            Err(refusal) => return Err(self.refuse(case, &refusal)),
+        };
+        if let Err(rejection) = self.let_in(case) {
+            return self.reject(case, &rejection).await;
+        }
+        self.enter_uses(&User::Pod(pod.key()), originals(pod, &needs));
+        let has_all = self.has_all(case, &needs);
+        if !has_all || !self.services_have_come(&pod.meta.namespace, case.binding) {
+            return Err(Verdict::Again(WAITS_AT_MOST));
+        }
+        self.know_priority_class(case).await?;
+        let tokens = self.bring_tokens(case, &needs).await?;
+        // From here on it may have run, whatever is lost.
+        if let Some(body) = reflect::mapped(pod, case.now) {
+            self.written(case.duty, &case.status(body, "it must not run twice")).await?;
+        }
+        self.create_twin(case, &needs, tokens.as_deref()).await
+    }
+
+    /// What cannot run anywhere else than in V's own nodes: people hear why, and the pod waits.
+    fn refuse(&self, case: &Case<'_>, refusal: &project::Refusal) -> Verdict {
+        self.tell(&case.told(), &[Telling::event(true, refusal.reason(), refusal.to_string())]);
+        Verdict::Done
+    }
+
+    /// Whether a pod may start. Who is let in counts from that moment on, also before its twin is seen.
+    fn let_in(&self, case: &Case<'_>) -> Result<(), Rejection> {
+        let mut admitted = self.admitted.lock();
+        if admitted.contains(&*case.pod.meta.uid) {
+            return Ok(());
+        }
+        let on_node = self.world.pods_on(case.vnode.name());
+        let is_in = |pod: &VirtualPod| {
+            pod.is_placeholder()
+                || admitted.contains(&*pod.meta.uid)
+                || !self.world.twins_of(&pod.key(), &self.subject).is_empty()
+        };
+        let others: Vec<&VirtualPod> = on_node
+            .iter()
+            .map(|seen| &seen.0)
+            .filter(|other| other.meta.uid != case.pod.meta.uid && !other.is_terminal && is_in(other))
+            .collect();
+        let namespace = self.world.namespaces.get(&Key::cluster_scoped(&*case.pod.meta.namespace));
+        admission::admit(&Question {
+            pod: case.pod,
+            vnode: case.vnode,
+            tenure: case.tenure,
+            others: &others,
+            binding: &self.subject.binding,
+            allowed: namespace
+                .as_ref()
+                .and_then(|seen| seen.0.annotations.get(annotations::ALLOWED_CLUSTERS)),
+        })?;
+        admitted.insert(case.pod.meta.uid.to_string());
+        Ok(())
+    }
+
+    /// As a kubelet does it: the pod has failed, and whoever made it makes another one.
+    async fn reject(&self, case: &Case<'_>, Rejection { reason, message }: &Rejection) -> Step {
+        let body = reflect::failed(case.pod, reason, message, false, case.now);
+        self.written(case.duty, &case.status(body, "its node does not take it")).await
+    }
+
+    /// What someone uses has changed, perhaps.
+    pub(crate) fn enter_uses(&self, user: &User, uses: BTreeSet<Original>) {
+        for original in self.references.put(user, uses) {
+            self.reconciler.queue.add(duty_of(original));
+        }
+    }
+
+    /// Whether all that the pod cannot do without is there.
+    fn has_all(&self, case: &Case<'_>, needs: &Needs) -> bool {
+        let mut required = needs.references.iter().filter(|(_, is_required)| **is_required);
+        required.all(|((referent, name), _)| {
+            let is_usable = *referent != Referent::Claim || {
+                let key = Key::new(&*case.pod.meta.namespace, name.as_str());
+                let decision = self.decide_claim(&key, case.binding, true);
+                decision.is_some_and(|decision| decision.standing.is_usable()) && !self.ending.has(&key)
+            };
+            is_usable && self.name_there(case.pod, *referent, name).is_some()
+        })
+    }
+
+    /// What something that a pod refers to is called in P, if it is there.
+    fn name_there(&self, pod: &VirtualPod, referent: Referent, name: &str) -> Option<String> {
+        let key = Key::new(&*pod.meta.namespace, name);
+        let what = match referent {
+            Referent::ConfigMap => Copied::ConfigMap,
+            Referent::Secret => Copied::Secret,
+            Referent::Claim => {
+                let claim = self.world.belongings.claim_of(&key, &self.subject)?;
+                return (!claim.leaving).then(|| claim.meta.name.to_string());
+            }
+        };
+        let copy = self.world.belongings.copy_of(what, &key, &self.subject)?;
+        (!copy.leaving).then(|| copy.0.name.to_string())
+    }
+
+    /// The class of borrowed pods is made once, where the lender did not.
+    async fn know_priority_class(&self, case: &Case<'_>) -> Step {
+        if case.binding.priority_class.is_some() || self.has_priority_class.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let key = Key::<Physical>::cluster_scoped(names::DEFAULT_PRIORITY_CLASS);
+        let found = self.phys.get(&kinds::PRIORITY_CLASS, &key).await;
+        if found.map_err(|_| Verdict::Failed("priority-class-not-read"))?.is_none() {
+            let body = json!({
+                "value": names::DEFAULT_PRIORITY, "preemptionPolicy": names::DEFAULT_PREEMPTION_POLICY,
+                "description": "Borrowed pods: they run before nobody, and push nobody out.",
+            });
+            let verb = Verb::Create { body, mark: Mark::default() };
+            let action = Action::new(kinds::PRIORITY_CLASS, &key, verb, "borrowed pods need a class");
+            let outcome = self.reconciler.write(case.duty, &action).await;
+            // Another binding may have made it in this moment.
+            if !outcome.is_done() && !matches!(outcome, Outcome::ExistsForeign) {
+                self.complain(&action, &outcome);
+                return Err(outcome.verdict());
+            }
+        }
+        self.has_priority_class.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What the pod would be in P now.
+    fn projected(
+        &self,
+        case: &Case<'_>,
+        name: &str,
+        tokens: Option<&str>,
+        keeps_class: bool,
+    ) -> Result<Value, project::Refusal> {
+        let computing = self.computing_for(&case.pod.meta.namespace, case.binding);
+        project::project(
+            case.pod,
+            &Surroundings {
+                binding: case.binding,
+                virtual_cluster: &self.subject.virtual_cluster,
+                vnode: case.vnode.name(),
+                physical_node: &case.vnode.physical_name,
+                name,
+                names: &|referent, name| self.name_there(case.pod, referent, name),
+                tokens,
+                keeps_runtime_class: keeps_class,
+                allows_inline_csi: self.pulse.allowed_volumes().has("csi"),
+                computing: &computing,
+                allowed_annotations: &[],
+            },
+        )
+    }
+
+    async fn create_twin(&self, case: &Case<'_>, needs: &Needs, tokens: Option<&str>) -> Step {
+        let origin = Origin::Object { namespace: &case.pod.meta.namespace, name: &case.pod.meta.name };
+        let first = origin.physical_name();
+        let other = origin.fallback_name(&self.subject.uid);
+        let is_taken = self.taken.lock().contains(&taken_word(first.as_str()));
+        let name = if is_taken { other.as_str() } else { first.as_str() };
+        let keeps_class = self.keeps_runtime_class(needs).await?;
+        let body = match self.projected(case, name, tokens, keeps_class) {
+            Ok(body) => project::to_create(body),
+            Err(refusal) => return Err(self.refuse(case, &refusal)),
+        };
+        let action = twin::create(&self.subject.mount_namespace, name, body);
+        let outcome = self.reconciler.write(case.duty, &action).await;
+        match &outcome {
+            Outcome::ExistsForeign => Err(self.twin_name_is_taken(case, name).await),
+            Outcome::Invalid(status) | Outcome::Forbidden(status) => {
+                let why = status.to_string();
+                Err(self.refused_there(case, &why, &outcome).await)
+            }
+            outcome if outcome.fulfils(&action) => {
+                self.tell_of_the_unknown();
+                Ok(())
+            }
+            outcome => Err(outcome.verdict()),
+        }
+    }
+
+    /// A runtime class that the worker does not have is left out.
+    async fn keeps_runtime_class(&self, needs: &Needs) -> Result<bool, Verdict> {
+        let Some(class) = &needs.runtime_class else { return Ok(false) };
+        let found = self.phys.get(&kinds::RUNTIME_CLASS, &Key::cluster_scoped(class.as_str())).await;
+        Ok(found.map_err(|_| Verdict::Failed("runtime-class-not-read"))?.is_some())
+    }
+
+    /// The name of the twin is taken: by the twin of an earlier pod, which is on its way out, or by someone else.
+    async fn twin_name_is_taken(&self, case: &Case<'_>, name: &str) -> Verdict {
+        let key = Key::<Physical>::new(&*self.subject.mount_namespace, name);
+        let Ok(found) = self.phys.get(&kinds::POD, &key).await else {
+            return Verdict::Failed("twin-not-read");
+        };
+        if found.is_none_or(|found| crate::belongings::is_ours(&found.meta, &self.subject)) {
+            return Verdict::Failed("not-seen-yet");
+        }
+        if self.taken.lock().insert(taken_word(name)) {
+            let message = format!(
+                "pod {name} of the worker cluster is not of this binding: the pod gets another name there"
+            );
+            self.tell(&case.told(), &[Telling::event(false, EventReason::NameTaken, message)]);
+        }
+        Verdict::Failed("name-taken")
+    }
+
+    /// The worker cluster does not want the pod: quota, `PodSecurity`, a webhook. Its words are the pod's.
+    async fn refused_there(&self, case: &Case<'_>, why: &str, outcome: &Outcome) -> Verdict {
+        // What was there may have been taken away.
+        self.has_priority_class.store(false, Ordering::Relaxed);
+        let message = format!("the worker cluster {} refuses the pod: {why}", self.subject.binding);
+        self.tell(&case.told(), &[Telling::event(true, EventReason::FailedCreate, message.clone())]);
+        // The write before this one may have moved the version; this one is only words.
+        if let Some(body) =
+            reflect::not_mapped(case.pod, EventReason::FailedCreate.as_str(), &message, case.now)
+        {
+            let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
+            let action = Action::new(kinds::POD, &case.pod.key(), verb, "the worker cluster refuses it");
+            self.reconciler.write(case.duty, &action.if_uid(&*case.pod.meta.uid)).await;
+        }
+        outcome.verdict()
+    }
+
+    /// It ran, and its twin is not there. What a watch has not told of yet is asked for.
+    async fn declare_lost(&self, case: &Case<'_>) -> Verdict {
+        match self.makes_sure_that_nothing_runs(case.pod).await {
+            Ok(()) => {}
+            Err(verdict) => return verdict,
+        }
+        let message = format!("the pod was deleted in {} while it was running", self.subject.binding);
+        let body = reflect::failed(case.pod, Reason::PhysicalPodLost.as_str(), &message, true, case.now);
+        let event = Telling { warning: true, reason: Reason::PhysicalPodLost.as_str(), message };
+        match self.written(case.duty, &case.status(body, "its twin is gone")).await {
+            Ok(()) => {
+                self.tell(&case.told(), &[event]);
+                Verdict::Done
+            }
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// Whether nothing runs of a pod: we saw its twin go, or P says so.
+    pub(crate) async fn makes_sure_that_nothing_runs(&self, pod: &VirtualPod) -> Step {
+        if self.world.ended.last(&pod.meta.uid).is_some() {
+            return Ok(());
+        }
+        let origin = Origin::Object { namespace: &pod.meta.namespace, name: &pod.meta.name };
+        for name in [origin.physical_name(), origin.fallback_name(&self.subject.uid)] {
+            let key = Key::<Physical>::new(&*self.subject.mount_namespace, name.as_str());
+            let found = self.phys.get(&kinds::POD, &key).await;
+            let found = found.map_err(|_| Verdict::Failed("twin-not-read"))?;
+            let is_twin = |found: &Object| {
+                crate::belongings::is_ours(&found.meta, &self.subject)
+                    && twin::uid_of_pod(&found.meta) == Some(&*pod.meta.uid)
+            };
+            if found.as_ref().is_some_and(is_twin) {
+                return Err(Verdict::Failed("not-seen-yet"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn stop(&self, case: &Case<'_>, twin: &Object) -> Verdict {
+        if let Some(action) = twin::stop(case.pod, twin, case.now)
+            && let Err(verdict) = self.written(case.duty, &action).await
+        {
+            return verdict;
+        }
+        self.reflect(case, twin, None).await
+    }
+
+    async fn keep_in_step(&self, case: &Case<'_>, twin: &Object) -> Verdict {
+        self.admitted.lock().remove(&*case.pod.meta.uid);
+        if case.pod.is_terminal {
+            return Verdict::Done;
+        }
+        let Ok(needs) = project::needs(case.pod) else { return self.reflect(case, twin, None).await };
+        self.enter_uses(&User::Pod(case.pod.key()), originals(case.pod, &needs));
+        let placed_by = twin::placed_by(twin);
+        if placed_by.is_some_and(|at| at <= case.now) {
+            return self.give_up(case, twin).await;
+        }
+        let renewed = match self.renew_tokens(case, &needs).await {
+            Ok(renewed) => renewed,
+            Err(verdict) => return verdict,
+        };
+        let observed = match self.pass_on(case, twin, &needs).await {
+            Ok(observed) => observed,
+            Err(verdict) => return verdict,
+        };
+        match self.reflect(case, twin, observed).await {
+            Verdict::Done => look_again([placed_by, renewed].into_iter().flatten().min(), case.now),
+            verdict => verdict,
+        }
+    }
+
+    /// No node of P wants the twin. It goes first: a pod that has failed must not start after all.
+    async fn give_up(&self, case: &Case<'_>, twin: &Object) -> Verdict {
+        let why = kubeocean_model::twin::why_not_placed(twin);
+        let message = format!("no node of the worker cluster took the pod within five minutes: {why}");
+        let body =
+            reflect::failed(case.pod, Reason::PhysicalUnschedulable.as_str(), &message, true, case.now);
+        for action in [twin::give_up(twin), case.status(body, "no node wants it")] {
+            if let Err(verdict) = self.written(case.duty, &action).await {
+                return verdict;
+            }
+        }
+        Verdict::Done
+    }
+
+    /// What has changed of the pod since its twin was made. Gives the generation that the twin runs by.
+    async fn pass_on(&self, case: &Case<'_>, twin: &Object, needs: &Needs) -> Result<Option<i64>, Verdict> {
+        let generation = case.pod.meta.generation;
+        let version = Seen { pod: fingerprint(case.pod), twin: fingerprint(twin) };
+        if self.in_step.lock().get(&*case.pod.meta.uid) == Some(&version) {
+            return Ok(Some(generation));
+        }
+        let tokens = self.token_secret_name(case.pod, needs);
+        // What the worker lacked when the twin was made it lacks for the twin's whole life.
+        let keeps_class = twin.text("spec", &["runtimeClassName"]).is_some();
+        let Ok(wanted) = self.projected(case, &twin.meta.name, tokens.as_deref(), keeps_class) else {
+            return Ok(None);
+        };
+        let changes = project::changes(&wanted, twin);
+        if changes.is_empty() {
+            self.in_step.lock().insert(case.pod.meta.uid.to_string(), version);
+            return Ok(Some(generation));
+        }
+        for project::Change { subresource, form, body } in changes {
+            let verb = Verb::Patch { form, subresource, body };
+            let action = Action::new(kinds::POD, &twin.key::<Physical>(), verb, "its pod has changed");
+            let action = action.if_uid(&*twin.meta.uid);
+            let outcome = self.reconciler.write(case.duty, &action).await;
+            if let Outcome::Invalid(status) | Outcome::Forbidden(status) = &outcome {
+                // Said once, and not tried again until one of the two changes.
+                let message = format!("the worker cluster refuses a change of the pod: {status}");
+                self.tell(&case.told(), &[Telling::event(true, EventReason::FailedUpdate, message)]);
+                self.in_step.lock().insert(case.pod.meta.uid.to_string(), version);
+                return Ok(None);
+            }
+            if !outcome.fulfils(&action) {
+                return Err(outcome.verdict());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells V what became of the twin.
+    pub(crate) async fn reflect(&self, case: &Case<'_>, twin: &Object, observed: Option<i64>) -> Verdict {
+        let reflection = reflect::reflect(case.pod, twin, observed, case.now);
+        if let Some(body) = reflection.patch
+            && let Err(verdict) =
+                self.written(case.duty, &case.status(body, "what the worker cluster says of it")).await
+        {
+            return verdict;
+        }
+        self.tell(&case.told(), &reflection.events);
+        Verdict::Done
+    }
+
+    /// A pod is no more, and nothing of it runs: what it used may go.
+    pub(crate) fn let_go_of(&self, key: &Key<Virtual>, uid: Option<&str>) {
+        if let Some(uid) = uid {
+            self.admitted.lock().remove(uid);
+            self.in_step.lock().remove(uid);
+            self.told_once.lock().retain(|(of, _), _| of != uid);
+        }
+        for original in self.references.remove(&User::Pod(key.clone())) {
+            self.reconciler.queue.add(duty_of(original));
+        }
+    }
+}
+
+/// As far as changes of one have to be passed on to the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pod: u64,
+    twin: u64,
+}
+
+/// What changes of an object can matter: its spec and its metadata, not its status.
+fn fingerprint(object: &Object) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    object.raw("spec").map(serde_json::value::RawValue::get).hash(&mut hasher);
+    for pairs in [&object.meta.labels, &object.meta.annotations] {
+        for pair in pairs.iter().filter(|(key, _)| *key != annotations::LAST_SYNC_TIME) {
+            pair.hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+fn taken_word(name: &str) -> String {
+    format!("pods/{name}")
+}

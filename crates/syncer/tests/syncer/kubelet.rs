@@ -1,0 +1,100 @@
+//! The worker cluster's scheduler and kubelets, as far as twins are concerned.
+
+use std::time::Duration;
+
+use kubeocean_api::keys::annotations;
+use serde_json::{Value, json};
+
+use crate::scene::{MOUNT, Scene, collection, is_deleting, text};
+
+/// Pods whose name begins so end well, a moment after they began.
+pub(crate) const JOB: &str = "job";
+
+/// How often they look around.
+const MOMENT: Duration = Duration::from_secs(1);
+
+const STRATEGIC: Option<&str> = Some("application/strategic-merge-patch+json");
+
+impl Scene {
+    /// For ever.
+    pub(crate) async fn kubelets(&self) {
+        loop {
+            for pod in self.phys.server.list("pods", Some(MOUNT)) {
+                // Those of others are as whoever made them says.
+                if !virtual_name(&pod).is_empty() {
+                    self.look_after(&pod);
+                }
+            }
+            tokio::time::sleep(MOMENT).await;
+        }
+    }
+
+    fn look_after(&self, pod: &Value) {
+        let server = &self.phys.server;
+        let place = format!("{}/{}", collection("pods", MOUNT), text(pod, "/metadata/name"));
+        let node = text(pod, "/spec/nodeName");
+        let phase = text(pod, "/status/phase");
+        if node.is_empty() {
+            let required = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+            let wanted = format!("{required}/nodeSelectorTerms/0/matchFields/0/values/0");
+            let wanted = text(pod, &wanted);
+            if server.get("nodes", "", wanted).is_some() && !is_deleting(pod) {
+                let body = json!({"target": {"kind": "Node", "name": wanted}});
+                server.call("scheduler", "POST", &format!("{place}/binding"), None, Some(body));
+            }
+            return;
+        }
+        if is_deleting(pod) || server.get("nodes", "", node).is_none() {
+            let body = json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+                "preconditions": {"uid": pod["metadata"]["uid"]},
+            });
+            if !matches!(phase, "Succeeded" | "Failed") {
+                self.report(
+                    &place,
+                    pod,
+                    "Succeeded",
+                    &json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
+                );
+            }
+            server.call("kubelet", "DELETE", &place, None, Some(body));
+        } else if phase == "Pending" {
+            self.report(&place, pod, "Running", &json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}));
+        } else if phase == "Running" && virtual_name(pod).starts_with(JOB) {
+            self.report(
+                &place,
+                pod,
+                "Succeeded",
+                &json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
+            );
+        }
+    }
+
+    fn report(&self, place: &str, pod: &Value, phase: &str, state: &Value) {
+        let is_running = phase == "Running";
+        let word = if is_running { "True" } else { "False" };
+        let condition = |about: &str| json!({"type": about, "status": word, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let containers: Vec<Value> = pod["spec"]["containers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|container| {
+                json!({
+                    "name": container["name"], "image": container["image"], "imageID": "", "ready": is_running,
+                    "restartCount": 0, "started": is_running, "state": state,
+                })
+            })
+            .collect();
+        let body = json!({"status": {
+            "phase": phase, "hostIP": "10.0.0.1", "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
+            "startTime": "2026-01-01T00:00:00Z", "containerStatuses": containers,
+            "conditions": [condition("Initialized"), condition("ContainersReady"), condition("Ready")],
+        }});
+        self.phys.server.call("kubelet", "PATCH", &format!("{place}/status"), STRATEGIC, Some(body));
+    }
+}
+
+/// The name of the V pod.
+pub(crate) fn virtual_name(twin: &Value) -> &str {
+    twin["metadata"]["annotations"][annotations::VIRTUAL_POD_NAME].as_str().unwrap_or_default()
+}
