@@ -325,7 +325,11 @@ impl Syncer {
             return;
         }
         self.world.look_at_everything(&self.reconciler.queue);
-        self.standings.nodes().into_iter().for_each(|node| self.reconciler.queue.add(Duty::Node(node)));
+        // Also what was there in an earlier term of ours: nobody has told us of its end.
+        let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());
+        before.for_each(|duty| self.reconciler.queue.add(duty));
+        self.admitted.lock().clear();
+        self.in_step.lock().clear();
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
         tokio::select! {
