@@ -190,7 +190,10 @@ impl Credentials {
     pub async fn of_operator(path: Option<&Path>, context: Option<&str>) -> Result<Self, CredentialError> {
         let kubeconfig = match path {
             Some(path) => read_files(path)?,
-            None => Kubeconfig::read().map_err(|error| CredentialError::Unreadable(one_line(&error)))?,
+            None => match std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+                Some(list) => read_files(list.as_ref())?,
+                None => Kubeconfig::read().map_err(|error| unreadable("~/.kube/config", &error))?,
+            },
         };
         let options =
             KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
@@ -278,15 +281,25 @@ pub fn kubeconfig_of(secret: &Object) -> Option<Vec<u8>> {
 /// Reads a file, or a list of them as in `KUBECONFIG`: then, as kubectl does it, what a file says first counts, and files that
 /// are not there are passed over.
 fn read_files(path: &Path) -> Result<Kubeconfig, CredentialError> {
-    let unreadable = |path: &Path, error: &KubeconfigError| {
-        CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(error)))
-    };
+    let unreadable = |path: &Path, error: &KubeconfigError| unreadable(path.display(), error);
     let read = |path: &Path| Kubeconfig::read_from(path).map_err(|error| unreadable(path, &error));
     let files: Vec<_> = std::env::split_paths(path).filter(|file| file.exists()).collect();
     let ([first, others @ ..], false) = (&*files, path.exists()) else { return read(path) };
     others.iter().try_fold(read(first)?, |merged, file| {
         merged.merge(read(file)?).map_err(|error| unreadable(file, &error))
     })
+}
+
+/// Where the operator's own file cannot be read. A parser's complaint quotes the text, and the text has secrets.
+fn unreadable(path: impl std::fmt::Display, error: &KubeconfigError) -> CredentialError {
+    let words = match error {
+        KubeconfigError::Parse(cause) => {
+            let line = cause.location().map_or(String::new(), |at| format!("line {}: ", at.line()));
+            format!("{line}not YAML, or not what a kubeconfig has there")
+        }
+        other => one_line(other),
+    };
+    CredentialError::Unreadable(format!("{path}: {words}"))
 }
 
 /// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
