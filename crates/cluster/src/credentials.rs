@@ -18,6 +18,7 @@ use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_model::object::Object;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use serde_saphyr::granit_parser::{Event, Options, Parser};
 use thiserror::Error;
 use tower::util::option_layer;
 use tower::{BoxError, Layer as _, ServiceExt as _};
@@ -148,7 +149,7 @@ impl Credentials {
         if bytes.len() > LONGEST {
             return Err(CredentialError::TooLong { size: bytes.len() });
         }
-        if text.lines().any(has_alias) {
+        if has_alias(text)? {
             return Err(CredentialError::Aliases);
         }
         // A parser's complaint quotes the text, and the text has secrets.
@@ -366,22 +367,19 @@ fn has_good_authority(cluster: &Cluster) -> bool {
     certificates.is_ok_and(|certificates| !certificates.is_empty())
 }
 
-/// Whether a line of YAML names an anchor or refers to one. Nothing in a kubeconfig begins with such a sign; comments and
-/// quoted names may have it.
-fn has_alias(line: &str) -> bool {
-    let (mut before, mut quote) = (' ', None);
-    for sign in line.chars() {
-        let begins = before.is_whitespace() || matches!(before, '[' | ',' | '{' | ':' | '-');
-        match (quote, sign) {
-            (Some(open), close) if open == close => quote = None,
-            (None, '#') if before.is_whitespace() => return false,
-            (None, '"' | '\'') if begins => quote = Some(sign),
-            (None, '&' | '*') if begins => return true,
+/// Whether a kubeconfig names an anchor or refers to one. Its parser is asked, which knows what is quoted and what is a comment; nothing
+/// is made of the text yet.
+fn has_alias(text: &str) -> Result<bool, CredentialError> {
+    let mut options = Options::default();
+    options.emit_anchor_events = true;
+    options.emit_unresolved_aliases = true;
+    for event in Parser::new_from_str_with_options(text, options) {
+        match event.map_err(|_| CredentialError::NotKubeconfig)?.0 {
+            Event::Anchor(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => return Ok(true),
             _ => {}
         }
-        before = sign;
     }
-    false
+    Ok(false)
 }
 
 fn has_identity(user: &AuthInfo) -> bool {

@@ -79,6 +79,23 @@ async fn an_operator_hears_which_line_of_which_file_is_wrong_and_reads_no_secret
 }
 
 #[tokio::test]
+async fn a_quote_over_several_lines_hides_no_anchor() {
+    let hidden = kubeconfig(SERVER, "token: t")
+        .replace("users: [{name: a,", "users: [{name: \"a\n  \", user: &u {}}, {name: a,");
+    for text in [hidden.clone(), hidden.replace('"', "'"), kubeconfig(SERVER, "token: a 'b, x: &u c")] {
+        let error = Credentials::from_kubeconfig(text.as_bytes()).await.unwrap_err();
+        assert!(matches!(error, CredentialError::Aliases), "{text}: {error}");
+    }
+    for fine in ["token: 'a\n   & b *c'", "token: \"a \\\" &b\""] {
+        Credentials::from_kubeconfig(
+            kubeconfig(SERVER, fine).replace("users", "# it's & *\nusers").as_bytes(),
+        )
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_operators_context_is_chosen_by_name() {
     let file = std::env::temp_dir().join(format!("kubeocean-contexts-{}", std::process::id()));
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
