@@ -289,9 +289,11 @@ impl Prober {
     ) -> Verdict {
         let candidate = self.cluster_over(route.client);
         let finding = match self.ask_in_time(&candidate, &route.server, binding).await {
-            Finding::Good(worker) if self.is_ours(&worker.uid, &binding.mount_namespace).await => {
-                leads_home()
-            }
+            Finding::Good(worker) => match self.is_ours(&worker.uid, &binding.mount_namespace).await {
+                Ok(true) => leads_home(),
+                Ok(false) => Finding::Good(worker),
+                Err(verdict) => return verdict,
+            },
             finding => finding,
         };
         let good = match &finding {
@@ -327,9 +329,16 @@ impl Prober {
         let candidate = self.cluster_over(route.client.clone());
         let found =
             in_time(CONNECT_WITHIN, &route.server, identity(&candidate, &route.server, binding)).await;
+        let home = match &found {
+            Ok(uid) => match self.is_ours(uid, &binding.mount_namespace).await {
+                Ok(home) => home,
+                Err(verdict) => return verdict,
+            },
+            Err(_) => false,
+        };
         let refused = match found {
             Err(finding) => finding,
-            Ok(uid) if self.is_ours(&uid, &binding.mount_namespace).await => leads_home(),
+            Ok(_) if home => leads_home(),
             // If it is accepted later, it is known what it is.
             Ok(uid) if object.recognises(&uid).is_err() => {
                 self.ask_in_time(&candidate, &route.server, binding).await
@@ -393,10 +402,13 @@ impl Prober {
         asked.unwrap_or_else(|finding| finding)
     }
 
-    /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself.
-    async fn is_ours(&self, uid: &str, namespace: &str) -> bool {
-        let own = self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await;
-        matches!(own, Ok(Some(own)) if *own.meta.uid == *uid)
+    /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself. Where that cannot be
+    /// known, nothing that was found is kept: V is in trouble, not the worker cluster.
+    async fn is_ours(&self, uid: &str, namespace: &str) -> Result<bool, Verdict> {
+        match self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await {
+            Ok(own) => Ok(own.is_some_and(|own| *own.meta.uid == *uid)),
+            Err(_) => Err(Verdict::Failed("virtual-unreachable")),
+        }
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {

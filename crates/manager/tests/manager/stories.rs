@@ -324,3 +324,19 @@ fn a_policy_hears_that_its_binding_does_not_exist_as_long_as_that_is_true() {
         assert_eq!(valid(&scene), complaint);
     });
 }
+
+#[test]
+fn a_kubeconfig_is_not_taken_while_nobody_knows_whether_it_leads_home() {
+    calmly(false, |scene| async move {
+        let right = Right::to("get", "namespaces");
+        scene.virt.server.deny(MANAGER, right.clone());
+        scene.bind("w1", "c1", "s1");
+        seconds(30).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        assert_eq!(text(&binding, "/status/workerUID"), "", "{}", binding["status"]);
+        scene.virt.server.grant(MANAGER, &right);
+        rest(&scene).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        assert_eq!(text(&binding, "/status/phase"), "Ready");
+    });
+}
