@@ -38,6 +38,11 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// How many objects it has, readable or not.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() + self.unreadable.len()
+    }
+
     /// Reads a page. An object that cannot be read costs itself, not the others.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CallError> {
         #[derive(serde::Deserialize)]

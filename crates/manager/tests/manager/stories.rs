@@ -340,3 +340,29 @@ fn a_kubeconfig_is_not_taken_while_nobody_knows_whether_it_leads_home() {
         assert_eq!(text(&binding, "/status/phase"), "Ready");
     });
 }
+
+#[test]
+fn what_is_left_is_counted_page_by_page() {
+    calmly(true, |scene| async move {
+        let worker = &scene.workers[0].server;
+        scene.bind("w1", "c1", "s1");
+        rest(&scene).await;
+        seconds(20).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        let stamp = json!({labels::BINDING_UID: text(&binding, "/metadata/uid")});
+        // More than fit into one answer of those that the manager takes from a worker cluster.
+        for number in 0..120 {
+            let meta = json!({"name": format!("s{number}"), "labels": stamp, "annotations": {"a": "x".repeat(10_000)}});
+            let body = json!({"metadata": meta, "addressType": "IPv4", "endpoints": []});
+            worker.call("syncer", "POST", &collection("endpointslices", MOUNT), None, Some(body));
+        }
+        scene
+            .patch_binding("w1", json!({"metadata": {"annotations": {annotations::FORCE_UNBIND: "a test"}}}));
+        scene.unbind("w1", false);
+        rest(&scene).await;
+        seconds(10).await;
+        let events = scene.virt.server.list("events", None);
+        let said: Vec<&str> = events.iter().map(|event| text(event, "/message")).collect();
+        assert!(said.iter().any(|words| words.contains("worker cluster: 120 endpointslices;")), "{said:#?}");
+    });
+}
