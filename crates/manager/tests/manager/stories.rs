@@ -326,6 +326,28 @@ fn a_policy_hears_that_its_binding_does_not_exist_as_long_as_that_is_true() {
 }
 
 #[test]
+fn people_hear_of_a_status_that_an_api_server_refuses() {
+    calmly(false, |scene| async move {
+        let right = Right::to("patch", "clusterbindings/status");
+        scene.virt.server.deny(MANAGER, right.clone());
+        scene.bind("w1", "c1", "s1");
+        seconds(20).await;
+        let events = scene.virt.server.list("events", None);
+        let told = events.iter().find(|event| text(event, "/reason") == "WriteRefused");
+        let told = told.unwrap_or_else(|| panic!("{events:#?}"));
+        let words = text(told, "/message");
+        assert_eq!(text(told, "/type"), "Warning");
+        assert!(
+            words.contains("forbidden")
+                && words.contains("kubeocean crds | kubectl apply --server-side -f -"),
+            "{words}"
+        );
+        scene.virt.server.grant(MANAGER, &right);
+        rest(&scene).await;
+    });
+}
+
+#[test]
 fn a_kubeconfig_is_not_taken_while_nobody_knows_whether_it_leads_home() {
     calmly(false, |scene| async move {
         let right = Right::to("get", "namespaces");
