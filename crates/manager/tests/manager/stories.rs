@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::MANAGER;
@@ -323,6 +324,33 @@ fn a_policy_hears_that_its_binding_does_not_exist_as_long_as_that_is_true() {
         seconds(5).await;
         assert_eq!(valid(&scene), complaint);
     });
+}
+
+#[test]
+fn a_manager_that_has_not_heard_of_a_binding_yet_removes_nothing_of_it() {
+    for seed in 0..24 {
+        let ((), violations) = run(seed, |world| async move {
+            // Half of its watches say nothing any more, and it does not know.
+            let silent = |name: &str| if name == "V" { 0.5 } else { 0.0 };
+            let scene = Scene::new(&world, |name| Profile { watch_silent: silent(name), ..Profile::calm() });
+            // What was made a moment ago looks old to it.
+            scene.clock.jump(SignedDuration::from_mins(10));
+            let course = async {
+                seconds(5).await;
+                scene.bind("w1", "c1", "s1");
+                let server = &scene.virt.server;
+                let binding = server.get("clusterbindings", "", "w1").unwrap();
+                let uid = text(&binding, "/metadata/uid");
+                let stamp = json!({labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: uid});
+                let node = json!({"metadata": {"name": "vnode-c1-n1", "labels": stamp}});
+                server.call("syncer", "POST", &collection("nodes", ""), None, Some(node));
+                seconds(150).await;
+                assert!(server.get("nodes", "", "vnode-c1-n1").is_some(), "seed {seed}");
+            };
+            beside(&scene, &Notify::new(), course).await;
+        });
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+    }
 }
 
 #[test]
