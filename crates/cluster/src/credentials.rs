@@ -230,6 +230,11 @@ impl Credentials {
         Some(certificates.iter().map(|der| pem(der)).collect())
     }
 
+    /// The name that the server's certificate has, where that is not the one in its address.
+    pub fn tls_server_name(&self) -> Option<&str> {
+        self.config.tls_server_name.as_deref()
+    }
+
     /// Whether the server has to prove who it is.
     pub const fn verifies_server(&self) -> bool {
         !self.config.accept_invalid_certs
