@@ -49,7 +49,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const CALLS_AT_A_TIME: usize = 32;
 
 /// A page of 500 objects of half a megabyte each. A worker's server is not ours: it must not fill our memory.
-const LONGEST_ANSWER: usize = 256 << 20;
+pub const LONGEST_PAGE: usize = 256 << 20;
+
+/// Objects that are counted at a time: of each its metadata, which is some kilobytes.
+const COUNTED_AT_A_TIME: &str = "50";
 
 /// A status, or a page of a proxy.
 const LONGEST_REFUSAL: usize = 1 << 20;
@@ -61,6 +64,7 @@ const WATCH_FOR: Duration = Duration::from_secs(60);
 /// A cluster on side `S`. Clones are the same cluster.
 pub struct Cluster<S> {
     inner: Arc<Inner>,
+    longest_answer: usize,
     side: PhantomData<fn() -> S>,
 }
 
@@ -122,6 +126,8 @@ pub struct Settings {
     /// How long a watch lives before it is renewed, and up to twice as long: that is when a silent drop is
     /// noticed.
     pub watch_for: Duration,
+    /// The longest answer in bytes, but for watches. Who asks small questions to servers of others has a small one.
+    pub longest_answer: usize,
     /// What delays are jittered by: another number in every process, a fixed one in simulations.
     pub seed: u64,
     /// Where it is counted.
@@ -138,6 +144,7 @@ impl Settings {
             calls_at_a_time: CALLS_AT_A_TIME,
             calls_per_second: None,
             watch_for: WATCH_FOR,
+            longest_answer: LONGEST_PAGE,
             seed: process_seed(),
             metrics: metrics.clone(),
         }
@@ -200,6 +207,7 @@ impl Call {
 }
 
 pub(crate) const JSON: &str = "application/json";
+pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 impl<S: OnSide> Cluster<S> {
     /// A cluster behind these credentials. Nothing is dialled yet.
@@ -216,6 +224,7 @@ impl<S: OnSide> Cluster<S> {
             calls_at_a_time,
             calls_per_second,
             watch_for,
+            longest_answer,
             seed,
             metrics,
         } = settings;
@@ -236,7 +245,7 @@ impl<S: OnSide> Cluster<S> {
             seed,
             metrics,
         };
-        let cluster = Self { inner: Arc::new(inner), side: PhantomData };
+        let cluster = Self { inner: Arc::new(inner), longest_answer, side: PhantomData };
         cluster.show_load();
         cluster
     }
@@ -278,6 +287,12 @@ impl<S: OnSide> Cluster<S> {
         if *proof != Proof::NotWanted {
             *proof = Proof::Of(connection);
         }
+    }
+
+    /// The same cluster, to ask for more at a time, or for less.
+    #[must_use]
+    pub fn with_longest_answer(&self, longest_answer: usize) -> Self {
+        Self { longest_answer, ..self.clone() }
     }
 
     /// Its name in metrics and logs.
@@ -374,7 +389,33 @@ impl<S: OnSide> Cluster<S> {
         query.add("limit", Some("1"));
         let path = format!("{}{query}", collection_path(kind, ""));
         let page = Page::read(&self.ask(Call::read("list", kind, path)).await?)?;
-        Ok(page.items.len() + page.unreadable.len() + page.metadata.remaining)
+        // What remains is any number that the server likes to say.
+        Ok(page.len().saturating_add(page.metadata.remaining))
+    }
+
+    /// How many objects of a kind there are in a namespace (or everywhere), with a label selector. They are asked for page by page, and of
+    /// each only who it is.
+    pub async fn how_many_labelled(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<usize, CallError> {
+        let (mut count, mut more) = (0_usize, String::new());
+        loop {
+            let mut query = Query::default();
+            query.add("labelSelector", Some(labels));
+            query.add("limit", Some(COUNTED_AT_A_TIME));
+            query.add("continue", Some(&more));
+            let path = format!("{}{query}", collection_path(kind, namespace.unwrap_or_default()));
+            let call = Call { accept: METADATA_LIST, ..Call::read("list", kind, path) };
+            let page = Page::read(&self.ask(call).await?)?;
+            count = count.saturating_add(page.len());
+            more = page.metadata.more;
+            if more.is_empty() {
+                return Ok(count);
+            }
+        }
     }
 
     /// Whether the API server serves a kind.
@@ -425,7 +466,7 @@ impl<S: OnSide> Cluster<S> {
         let (verb, resource) = (call.verb, Arc::clone(&call.resource));
         let answer = async {
             let response = self.send(call).await?;
-            read(response).await
+            read(response, self.longest_answer).await
         };
         let result = tokio::time::timeout(inner.deadline, answer)
             .await
@@ -535,7 +576,7 @@ impl<S: OnSide> Cluster<S> {
 
 impl<S> Clone for Cluster<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), side: PhantomData }
+        Self { inner: Arc::clone(&self.inner), longest_answer: self.longest_answer, side: PhantomData }
     }
 }
 
@@ -545,12 +586,12 @@ impl<S> std::fmt::Debug for Cluster<S> {
     }
 }
 
-async fn read(response: Response<Body>) -> Result<(StatusCode, Bytes), CallError> {
+async fn read(response: Response<Body>, longest: usize) -> Result<(StatusCode, Bytes), CallError> {
     let code = response.status();
     if !code.is_success() {
         return Err(refusal(response).await);
     }
-    match Limited::new(response.into_body(), LONGEST_ANSWER).collect().await {
+    match Limited::new(response.into_body(), longest).collect().await {
         Ok(body) => Ok((code, body.to_bytes())),
         Err(error) => Err(CallError::unreachable(&*error)),
     }

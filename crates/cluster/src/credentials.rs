@@ -18,6 +18,7 @@ use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_model::object::Object;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use serde_saphyr::granit_parser::{Event, Options, Parser};
 use thiserror::Error;
 use tower::util::option_layer;
 use tower::{BoxError, Layer as _, ServiceExt as _};
@@ -148,7 +149,7 @@ impl Credentials {
         if bytes.len() > LONGEST {
             return Err(CredentialError::TooLong { size: bytes.len() });
         }
-        if text.lines().any(has_alias) {
+        if has_alias(text)? {
             return Err(CredentialError::Aliases);
         }
         // A parser's complaint quotes the text, and the text has secrets.
@@ -190,7 +191,10 @@ impl Credentials {
     pub async fn of_operator(path: Option<&Path>, context: Option<&str>) -> Result<Self, CredentialError> {
         let kubeconfig = match path {
             Some(path) => read_files(path)?,
-            None => Kubeconfig::read().map_err(|error| CredentialError::Unreadable(one_line(&error)))?,
+            None => match std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+                Some(list) => read_files(list.as_ref())?,
+                None => Kubeconfig::read().map_err(|error| unreadable("~/.kube/config", &error))?,
+            },
         };
         let options =
             KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
@@ -224,6 +228,11 @@ impl Credentials {
     pub fn authority(&self) -> Option<String> {
         let certificates = self.config.root_cert.as_ref()?;
         Some(certificates.iter().map(|der| pem(der)).collect())
+    }
+
+    /// The name that the server's certificate has, where that is not the one in its address.
+    pub fn tls_server_name(&self) -> Option<&str> {
+        self.config.tls_server_name.as_deref()
     }
 
     /// Whether the server has to prove who it is.
@@ -278,15 +287,25 @@ pub fn kubeconfig_of(secret: &Object) -> Option<Vec<u8>> {
 /// Reads a file, or a list of them as in `KUBECONFIG`: then, as kubectl does it, what a file says first counts, and files that
 /// are not there are passed over.
 fn read_files(path: &Path) -> Result<Kubeconfig, CredentialError> {
-    let unreadable = |path: &Path, error: &KubeconfigError| {
-        CredentialError::Unreadable(format!("{}: {}", path.display(), one_line(error)))
-    };
+    let unreadable = |path: &Path, error: &KubeconfigError| unreadable(path.display(), error);
     let read = |path: &Path| Kubeconfig::read_from(path).map_err(|error| unreadable(path, &error));
     let files: Vec<_> = std::env::split_paths(path).filter(|file| file.exists()).collect();
     let ([first, others @ ..], false) = (&*files, path.exists()) else { return read(path) };
     others.iter().try_fold(read(first)?, |merged, file| {
         merged.merge(read(file)?).map_err(|error| unreadable(file, &error))
     })
+}
+
+/// Where the operator's own file cannot be read. A parser's complaint quotes the text, and the text has secrets.
+fn unreadable(path: impl std::fmt::Display, error: &KubeconfigError) -> CredentialError {
+    let words = match error {
+        KubeconfigError::Parse(cause) => {
+            let line = cause.location().map_or(String::new(), |at| format!("line {}: ", at.line()));
+            format!("{line}not YAML, or not what a kubeconfig has there")
+        }
+        other => one_line(other),
+    };
+    CredentialError::Unreadable(format!("{path}: {words}"))
 }
 
 /// Every entry is looked at, not only those of the current context: a kubeconfig that carries a command
@@ -353,22 +372,19 @@ fn has_good_authority(cluster: &Cluster) -> bool {
     certificates.is_ok_and(|certificates| !certificates.is_empty())
 }
 
-/// Whether a line of YAML names an anchor or refers to one. Nothing in a kubeconfig begins with such a sign; comments and
-/// quoted names may have it.
-fn has_alias(line: &str) -> bool {
-    let (mut before, mut quote) = (' ', None);
-    for sign in line.chars() {
-        let begins = before.is_whitespace() || matches!(before, '[' | ',' | '{' | ':' | '-');
-        match (quote, sign) {
-            (Some(open), close) if open == close => quote = None,
-            (None, '#') if before.is_whitespace() => return false,
-            (None, '"' | '\'') if begins => quote = Some(sign),
-            (None, '&' | '*') if begins => return true,
+/// Whether a kubeconfig names an anchor or refers to one. Its parser is asked, which knows what is quoted and what is a comment; nothing
+/// is made of the text yet.
+fn has_alias(text: &str) -> Result<bool, CredentialError> {
+    let mut options = Options::default();
+    options.emit_anchor_events = true;
+    options.emit_unresolved_aliases = true;
+    for event in Parser::new_from_str_with_options(text, options) {
+        match event.map_err(|_| CredentialError::NotKubeconfig)?.0 {
+            Event::Anchor(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => return Ok(true),
             _ => {}
         }
-        before = sign;
     }
-    false
+    Ok(false)
 }
 
 fn has_identity(user: &AuthInfo) -> bool {

@@ -40,6 +40,9 @@ use crate::client::Cluster;
 use crate::clock::Clock;
 use crate::metrics::HoldLabels;
 
+/// A dead leader that nobody follows for longer than this is an outage. Clocks are added to it: years would be more than they count.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// How an election goes. The defaults are those of Kubernetes' own components.
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -80,6 +83,14 @@ impl Election {
         if self.identity.is_empty() {
             return Err(ElectionError::NoIdentity);
         }
+        let durations = [
+            (self.lease_duration, "--leader-election-lease-duration"),
+            (self.renew_deadline, "--leader-election-renew-deadline"),
+            (self.retry_period, "--leader-election-retry-period"),
+        ];
+        if let Some((_, flag)) = durations.into_iter().find(|(duration, _)| *duration > LONGEST) {
+            return Err(ElectionError::TooLong { flag });
+        }
         if self.lease_duration <= self.renew_deadline {
             return Err(ElectionError::DeadlineTooLong);
         }
@@ -111,6 +122,12 @@ pub enum ElectionError {
         "--leader-election-lease-duration must be at least 1s, and --leader-election-retry-period at least 100ms"
     )]
     TooShort,
+    /// Nobody would take over for hours.
+    #[error("{flag} must be at most 1h: so long would nobody take over from a leader that died")]
+    TooLong {
+        /// Which of them.
+        flag: &'static str,
+    },
 }
 
 /// Whether this process leads. Clones know the same.

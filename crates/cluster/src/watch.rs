@@ -168,4 +168,36 @@ mod tests {
             assert!(seen.len() == 1 && seen[0].starts_with("not understood"), "{text:?}: {seen:?}");
         }
     }
+
+    const GOOD: &str = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"7","labels":{"b":"c"}},"spec":{"d":[1,null]}}}"#;
+
+    fn all_of(bytes: Vec<u8>) -> usize {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut events = Events::new(Body::from(bytes));
+            let mut seen = 0;
+            while events.next().await.is_some() {
+                seen += 1;
+            }
+            seen
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_end_the_process(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+            let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
+            proptest::prop_assert!(all_of(bytes) <= lines);
+        }
+
+        #[test]
+        fn a_mutilated_line_is_at_most_one_event(at in 0..GOOD.len(), length in 0..80_usize, put in "[ -~]{0,6}", kind in 0..4_usize) {
+            let mut text = GOOD.replace("MODIFIED", ["ADDED", "DELETED", "BOOKMARK", "ERROR"][kind]).into_bytes();
+            let at = at.min(text.len());
+            let end = (at + length).min(text.len());
+            text.splice(at..end, put.into_bytes());
+            text.push(b'\n');
+            proptest::prop_assert!(all_of(text) <= 1);
+        }
+    }
 }

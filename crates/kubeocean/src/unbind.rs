@@ -304,12 +304,26 @@ async fn last_word(virt: &Cluster<Virtual>, uid: &str) -> Option<String> {
 /// Removes the Secret, if it is ours. The binding is gone either way.
 async fn remove(virt: &Cluster<Virtual>, secret: &Secret) {
     let Secret::Ours(secret) = secret else { return };
-    let key: Key<Virtual> = secret.key();
+    let action = removal(secret);
+    let outcome = Applier::new(CLI).virtually(virt).apply(&action).await;
+    note(&removed(&secret.key(), &action, &outcome));
+}
+
+/// Only as it was looked at: whoever binds again meanwhile writes into the same Secret.
+fn removal(secret: &Object) -> Action {
     let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-    let action = Action::new(kinds::SECRET, &key, verb, "its binding is gone").if_uid(&*secret.meta.uid);
-    match Applier::new(CLI).virtually(virt).apply(&action).await {
-        outcome if outcome.fulfils(&action) => note(&format!("Secret {key} is removed.")),
-        outcome => note(&format!("Secret {key} could not be removed, and holds a kubeconfig: {outcome}")),
+    Action::new(kinds::SECRET, &secret.key::<Virtual>(), verb, "its binding is gone")
+        .if_uid(&*secret.meta.uid)
+        .if_version(&*secret.meta.resource_version)
+}
+
+fn removed(key: &Key<Virtual>, action: &Action, outcome: &Outcome) -> String {
+    match outcome {
+        outcome if outcome.fulfils(action) => format!("Secret {key} is removed."),
+        Outcome::Conflict(_) => {
+            format!("Secret {key} was changed by someone else meanwhile, and stays with its kubeconfig.")
+        }
+        outcome => format!("Secret {key} could not be removed, and holds a kubeconfig: {outcome}"),
     }
 }
 
@@ -340,6 +354,18 @@ mod tests {
             Secret::Stays(why) => why,
             Secret::None => "is not there".to_owned(),
         }
+    }
+
+    #[test]
+    fn a_secret_that_someone_wrote_meanwhile_stays() {
+        let secret =
+            read(json!({"metadata": {"namespace": "n", "name": "s", "uid": "s-1", "resourceVersion": "7"}}));
+        let action = removal(&secret);
+        let only_if = &action.precondition;
+        assert_eq!((only_if.uid.as_deref(), only_if.resource_version.as_deref()), (Some("s-1"), Some("7")));
+        let said = removed(&secret.key(), &action, &Outcome::Conflict("a".to_owned()));
+        assert!(said.contains("changed by someone else meanwhile, and stays"), "{said}");
+        assert_eq!(removed(&secret.key(), &action, &Outcome::Gone), "Secret n/s is removed.");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         "this kubeconfig skips the verification of the server (insecure-skip-tls-verify), so nobody could tell the borrower \
          whom to trust: use one with certificate-authority-data"
     );
+    // By another address the server may have another certificate.
+    let tls_server_name = lender.tls_server_name().filter(|_| server.is_none()).map(str::to_owned);
     let server = server.unwrap_or_else(|| lender.server());
     let authority = lender.authority();
     let settings = Settings::new(NAME, "kubeocean-cli", &Metrics::new("cli"));
@@ -89,7 +91,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     } else {
         passing_token(&worker, &identity_namespace, duration).await?
     };
-    let text = yaml::document(&render(&server, authority.as_deref(), &namespace, &token.token))?;
+    let text = yaml::document(&render(
+        &server,
+        tls_server_name.as_deref(),
+        authority.as_deref(),
+        &namespace,
+        &token.token,
+    ))?;
     // The manager reads it by the same rules.
     Credentials::from_kubeconfig(text.as_bytes()).await.context("no kubeconfig can be made of this")?;
     std::io::stdout().lock().write_all(text.as_bytes())?;
@@ -209,8 +217,17 @@ async fn write(
     }
 }
 
-fn render(server: &str, authority: Option<&str>, namespace: &str, token: &str) -> Value {
+fn render(
+    server: &str,
+    tls_server_name: Option<&str>,
+    authority: Option<&str>,
+    namespace: &str,
+    token: &str,
+) -> Value {
     let mut cluster = json!({ "server": server });
+    if let Some(name) = tls_server_name {
+        cluster["tls-server-name"] = name.into();
+    }
     if let Some(pem) = authority {
         cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
     }
@@ -269,6 +286,15 @@ mod tests {
         for other in ["https://10.0.0.1:6443/", "https://api.example.com", "https://[2001:db8::1]:6443"] {
             assert!(!is_this_machine(other), "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_name_in_the_servers_certificate_is_handed_on() {
+        let text = |name| yaml::document(&render("https://10.0.0.1:6443", name, None, "n", "t")).unwrap();
+        let read = Credentials::from_kubeconfig(text(Some("api.internal")).as_bytes()).await.unwrap();
+        assert_eq!(read.tls_server_name(), Some("api.internal"));
+        let read = Credentials::from_kubeconfig(text(None).as_bytes()).await.unwrap();
+        assert_eq!(read.tls_server_name(), None);
     }
 
     #[test]

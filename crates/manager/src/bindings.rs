@@ -141,7 +141,7 @@ impl Bindings {
         };
         // What is true is said also when something cannot be done about it.
         if let Some(status) = &decision.status {
-            let outcome = self.reconciler.write(key, status).await;
+            let outcome = self.write_status(key, object, status).await;
             if !outcome.is_done() {
                 return outcome.verdict();
             }
@@ -164,6 +164,19 @@ impl Bindings {
             return Verdict::Failed("refused");
         }
         Verdict::Done
+    }
+
+    /// Writes the status. Where the server does not take it, an Event says so: nothing else would.
+    async fn write_status(&self, key: &Key<Virtual>, object: &BindingObject, status: &Action) -> Outcome {
+        let outcome = self.reconciler.write(key, status).await;
+        if outcome.is_refused() {
+            let message = format!(
+                "its status cannot be written, and may be an old one: {outcome}; if the definitions in this cluster are older than the manager: \
+                 kubeocean crds | kubectl apply --server-side -f -"
+            );
+            self.tell(object, &[Telling::event(true, EventReason::WriteRefused, message)]);
+        }
+        outcome
     }
 
     fn tell(&self, object: &BindingObject, events: &[Telling]) {
@@ -334,7 +347,7 @@ impl Bindings {
             self.refusals.lock().insert(uid.to_owned(), refusal);
             let mut again = self.decide(object, hold);
             if let Some(status) = &again.status {
-                self.reconciler.write(key, status).await;
+                self.write_status(key, object, status).await;
             }
             again.events.retain(|telling| telling.warning);
             self.tell(object, &again.events);

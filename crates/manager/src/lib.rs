@@ -21,5 +21,6 @@ mod observe;
 pub mod probe;
 pub mod run;
 mod secrets;
+mod sweep;
 pub mod template;
 pub mod world;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
@@ -19,7 +19,6 @@ use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::nameless;
-use kubeocean_model::sweep::{self, Fate};
 use tokio_util::sync::CancellationToken;
 
 use crate::bindings::{Bindings, CurrentTemplates, Mode};
@@ -28,6 +27,7 @@ use crate::inline::{Host, Workload};
 use crate::observe;
 use crate::probe::{self, Connect, Prober};
 use crate::secrets::Secrets;
+use crate::sweep::Sweeper;
 use crate::template::Installation;
 use crate::world::{Queues, Suspect, Watching, World};
 
@@ -77,7 +77,7 @@ pub struct Manager {
     /// What is to be looked at.
     pub queues: Queues,
     policies: Reconciler<Key<Virtual>>,
-    suspects: Reconciler<Suspect>,
+    sweeper: Sweeper,
     host: Option<Host>,
     leadership: Leadership,
     _observations: Vec<Observation>,
@@ -133,6 +133,13 @@ impl Manager {
         let policies = Reconciler::new(queues.policies.clone(), applier, &clock)
             .following(kinds::POLICY, &world.policies);
         let observations = observe::bindings(&metrics, &world)?;
+        let sweeper = Sweeper {
+            virt: virt.clone(),
+            world: world.clone(),
+            reconciler: suspects,
+            cluster: installation.virtual_cluster_uid.clone(),
+            living: tokio::sync::Mutex::default(),
+        };
         let bindings = Bindings {
             world: world.clone(),
             prober: prober.clone(),
@@ -154,7 +161,7 @@ impl Manager {
             bindings,
             queues,
             policies,
-            suspects,
+            sweeper,
             host,
             leadership,
             _observations: observations,
@@ -258,25 +265,8 @@ impl Manager {
                 self.queues.suspects.add(Suspect { kind: kind.clone(), key });
             }
         }
-        let plan = |suspect: &Suspect, now: Timestamp| {
-            let Some(found) = self.world.find(suspect) else { return Plan::rest() };
-            let lives = |uid: &str| self.world.by_uid(uid).is_some();
-            let named = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
-            // Who cannot hear of bindings does not know which of them live.
-            if self.world.bindings.progress().trouble().is_some() {
-                let later = now.checked_add(SignedDuration::from_secs(30)).ok();
-                return Plan { again_at: later, ..Plan::rest() };
-            }
-            let cluster = &self.bindings.installation.virtual_cluster_uid;
-            match sweep::judge(&found, cluster, lives, named, now) {
-                Fate::Stays => Plan::rest(),
-                Fate::Young(due) => {
-                    Plan { again_at: due.checked_add(SignedDuration::from_secs(1)).ok(), ..Plan::rest() }
-                }
-                Fate::Goes(actions) => Plan::of(actions),
-            }
-        };
-        self.suspects.run_until(stop, BINDINGS, plan).await;
+        let look = |suspect| async move { self.sweeper.look(&suspect).await };
+        self.queues.suspects.run_until(stop, BINDINGS, look).await;
     }
 
     /// Runs inline workers while this process leads.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kubeocean_api::keys::labels::BINDING_UID;
-use kubeocean_cluster::client::{Cluster, Settings};
+use kubeocean_cluster::client::{Cluster, LONGEST_PAGE, Settings};
 use kubeocean_cluster::credentials::{CredentialError, Credentials, kubeconfig_of};
 use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::metrics::Metrics;
@@ -66,6 +66,10 @@ const WHOLE_LOOKS: usize = 12;
 /// Who has not answered after so long leaves its place to another one, and is waited for without one: slow worker clusters must
 /// not keep others waiting. (Those who wait are not let in without a place: they are many, and would come all at once.)
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A namespace, a review, the kinds of an API group, one node, or the metadata of fifty objects: the longest of them has a tenth of it.
+/// Whoever lends a worker cluster must not fill the manager's memory, which has 256 MiB.
+const LONGEST_ANSWER: usize = 1 << 20;
 
 /// What syncers make in worker clusters.
 const LEFT: [Kind; 7] = [
@@ -194,9 +198,10 @@ impl Prober {
         self.lines.lock().get(uid).is_some_and(|line| line.kept)
     }
 
-    /// The last good connection.
+    /// The last good connection, for who works there: informers ask for more at a time than looks do.
     pub fn cluster(&self, uid: &str) -> Option<Cluster<Physical>> {
-        self.lines.lock().get(uid)?.cluster.clone()
+        let lines = self.lines.lock();
+        Some(lines.get(uid)?.cluster.as_ref()?.with_longest_answer(LONGEST_PAGE))
     }
 
     /// One look at the worker cluster of a binding.
@@ -220,7 +225,10 @@ impl Prober {
             verdict = self.examine(object, binding, &mut line) => verdict,
         };
         if line.remains == Remains::NotAsked && self.counting.lock().contains(&uid) {
-            line.remains = self.count_remains(binding, &line).await;
+            let counting = tokio::time::timeout(ANSWER_WITHIN, self.count_remains(binding, &line));
+            line.remains = counting.await.unwrap_or_else(|_| {
+                Remains::Unknown(format!("it was not counted within {} s", ANSWER_WITHIN.as_secs()))
+            });
         }
         let changed = {
             let mut lines = self.lines.lock();
@@ -289,9 +297,11 @@ impl Prober {
     ) -> Verdict {
         let candidate = self.cluster_over(route.client);
         let finding = match self.ask_in_time(&candidate, &route.server, binding).await {
-            Finding::Good(worker) if self.is_ours(&worker.uid, &binding.mount_namespace).await => {
-                leads_home()
-            }
+            Finding::Good(worker) => match self.is_ours(&worker.uid, &binding.mount_namespace).await {
+                Ok(true) => leads_home(),
+                Ok(false) => Finding::Good(worker),
+                Err(verdict) => return verdict,
+            },
             finding => finding,
         };
         let good = match &finding {
@@ -327,9 +337,16 @@ impl Prober {
         let candidate = self.cluster_over(route.client.clone());
         let found =
             in_time(CONNECT_WITHIN, &route.server, identity(&candidate, &route.server, binding)).await;
+        let home = match &found {
+            Ok(uid) => match self.is_ours(uid, &binding.mount_namespace).await {
+                Ok(home) => home,
+                Err(verdict) => return verdict,
+            },
+            Err(_) => false,
+        };
         let refused = match found {
             Err(finding) => finding,
-            Ok(uid) if self.is_ours(&uid, &binding.mount_namespace).await => leads_home(),
+            Ok(_) if home => leads_home(),
             // If it is accepted later, it is known what it is.
             Ok(uid) if object.recognises(&uid).is_err() => {
                 self.ask_in_time(&candidate, &route.server, binding).await
@@ -393,16 +410,20 @@ impl Prober {
         asked.unwrap_or_else(|finding| finding)
     }
 
-    /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself.
-    async fn is_ours(&self, uid: &str, namespace: &str) -> bool {
-        let own = self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await;
-        matches!(own, Ok(Some(own)) if *own.meta.uid == *uid)
+    /// A kubeconfig may lead to the computing cluster itself, whose virtual nodes would then be leased to itself. Where that cannot be
+    /// known, nothing that was found is kept: V is in trouble, not the worker cluster.
+    async fn is_ours(&self, uid: &str, namespace: &str) -> Result<bool, Verdict> {
+        match self.virt.get(&kinds::NAMESPACE, &Key::cluster_scoped(namespace)).await {
+            Ok(own) => Ok(own.is_some_and(|own| *own.meta.uid == *uid)),
+            Err(_) => Err(Verdict::Failed("virtual-unreachable")),
+        }
     }
 
     fn cluster_over(&self, client: kube::Client) -> Cluster<Physical> {
         // One name for all: two hundred worker clusters with a hundred series each are more than anyone scrapes.
         let mut settings = Settings::new("workers", MANAGER, &self.metrics);
         settings.deadline = CONNECT_WITHIN;
+        settings.longest_answer = LONGEST_ANSWER;
         if let Some(seed) = self.seed {
             settings.seed = seed;
         }
@@ -415,9 +436,8 @@ impl Prober {
         for kind in LEFT {
             let labels = format!("{BINDING_UID}={}", binding.uid);
             let namespace = kind.namespaced.then_some(&*binding.mount_namespace);
-            let counted = cluster.list(&kind, namespace, Some(&labels)).await;
-            match counted {
-                Ok(objects) => counts.push((kind.plural.to_string(), objects.len())),
+            match cluster.how_many_labelled(&kind, namespace, &labels).await {
+                Ok(count) => counts.push((kind.plural.to_string(), count)),
                 // The verbs on volumes are the lender's to give or not. Who has none of them has made no volume.
                 Err(CallError::Refused(status)) if status.code == 403 && kind == kinds::VOLUME => {}
                 Err(error) => return Remains::Unknown(error.to_string()),

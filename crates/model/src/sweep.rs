@@ -15,9 +15,10 @@ use kubeocean_api::keys::labels;
 use crate::action::Action;
 use crate::bind::{Leftover, Served, served};
 
-/// An object may be seen before the binding that it was made for: watches of two kinds are not in step. A minute is
-/// longer than any of them is late, and short for what nobody misses.
-const NOT_YOUNGER_THAN: Duration = Duration::from_secs(60);
+/// An object may be seen before the binding that it was made for: watches of two kinds are not in step. One that was dropped without a
+/// word is noticed after twice a minute, when it is renewed at the latest, and 15 s of patience: 135 s. Younger objects are not
+/// even asked about; nobody misses what goes a minute later.
+const NOT_YOUNGER_THAN: Duration = Duration::from_secs(150);
 
 /// What becomes of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,7 @@ pub enum Fate {
     Goes(Vec<Action>),
 }
 
-/// Judges one object. `cluster` is the uid of this computing cluster, `lives` says whether there is a binding with this uid,
+/// Judges one object. What stores know is enough for one that stays; whoever removes one asks the API server itself who lives. `cluster` is the uid of this computing cluster, `lives` says whether there is a binding with this uid,
 /// `named` whether there is one of this name.
 pub fn judge(
     leftover: &Leftover,
@@ -120,12 +121,17 @@ mod tests {
         assert_eq!(fate(&by("other", "x"), 999), "stays", "nobody knows whose it is");
         let theirs = json!({labels::MANAGED_BY: ours, labels::BINDING_UID: "gone", labels::VIRTUAL_CLUSTER_UID: "v-2"});
         assert_eq!(fate(&theirs, 999), "stays", "another computing cluster made it here");
-        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 10), "young until 2026-11-20T12:00:50Z");
+        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 10), "young until 2026-11-20T12:02:20Z");
+        assert_eq!(
+            fate(&by(labels::BINDING_UID, "gone"), 135),
+            "young until 2026-11-20T12:00:15Z",
+            "a store may be that late"
+        );
         let removed = "patch virtual nodes vnode-a if uid=n-1 if version=7 (its binding no longer exists); \
                        delete virtual nodes vnode-a if uid=n-1 (its binding no longer exists)";
-        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 61), removed);
+        assert_eq!(fate(&by(labels::BINDING_UID, "gone"), 151), removed);
         assert_eq!(
-            fate(&by(labels::CLUSTER_BINDING, "gone"), 61),
+            fate(&by(labels::CLUSTER_BINDING, "gone"), 151),
             removed,
             "as older installations mark them"
         );

@@ -38,6 +38,11 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// How many objects it has, readable or not.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() + self.unreadable.len()
+    }
+
     /// Reads a page. An object that cannot be read costs itself, not the others.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CallError> {
         #[derive(serde::Deserialize)]
@@ -143,5 +148,26 @@ mod tests {
         assert_eq!(more_after(r#"{"items":[],"metadata":{"continue":"abc"}}"#), None);
         assert_eq!(more_after("[]"), None);
         assert_eq!(more_after(""), None);
+    }
+
+    const GOOD: &str = r#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},
+        "items":[{"metadata":{"name":"a","labels":{"b":"c"}},"spec":{"d":[1,-2.5e9,null,true]}},{"metadata":{"name":"e"}}]}"#;
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_end_the_process(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+            Page::more_after(&bytes);
+            drop(Page::read(&bytes));
+        }
+
+        #[test]
+        fn a_mutilated_page_without_a_version_is_no_empty_list(at in 0..GOOD.len(), length in 0..80_usize, put in "[ -~]{0,6}") {
+            let mut text = GOOD.as_bytes().to_vec();
+            text.splice(at..(at + length).min(GOOD.len()), put.into_bytes());
+            Page::more_after(&text);
+            if let Ok(page) = Page::read(&text) {
+                proptest::prop_assert!(!page.metadata.resource_version.is_empty());
+            }
+        }
     }
 }

@@ -5,15 +5,13 @@ use kubeocean_model::key::{Key, OnSide};
 use tokio::time::Instant;
 
 use super::{Informer, Next, Scope};
-use crate::client::{Call, JSON, Page, PageMeta, Query, collection_path};
+use crate::client::{Call, JSON, METADATA_LIST, Page, PageMeta, Query, collection_path};
 use crate::error::CallError;
 use crate::store::Shape;
 
 /// Objects per page: 3 MB of pods, which costs a server less memory than a list in one piece, and a round trip
 /// per page that is small against making it.
 const PAGE: &str = "500";
-
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 impl<S: OnSide, T: Shape> Informer<S, T> {
     /// What comes now is the truth as this connection tells it.

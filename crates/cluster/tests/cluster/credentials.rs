@@ -62,6 +62,40 @@ async fn a_kubeconfig_that_reaches_out_is_refused_with_the_fix() {
 }
 
 #[tokio::test]
+async fn an_operator_hears_which_line_of_which_file_is_wrong_and_reads_no_secret() {
+    let file = std::env::temp_dir().join(format!("kubeocean-broken-{}", std::process::id()));
+    for (broken, line) in [
+        ("apiVersion: v1\nusers: [{name: a, user: {token: hunter2}}]\n]", 3),
+        ("users: hunter2", 1),
+        ("kind: Config\ncontexts: {hunter2: 1}", 2),
+        ("kind: Config\nusers:\n- name: a\n  user: {token: [hunter2]}\n", 4),
+    ] {
+        std::fs::write(&file, broken).unwrap();
+        let error = Credentials::from_file(&file).await.unwrap_err().to_string();
+        std::fs::remove_file(&file).unwrap();
+        assert!(!error.contains("hunter2"), "{error}");
+        assert!(error.contains(&format!("{}: line {line}: ", file.display())), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_quote_over_several_lines_hides_no_anchor() {
+    let hidden = kubeconfig(SERVER, "token: t")
+        .replace("users: [{name: a,", "users: [{name: \"a\n  \", user: &u {}}, {name: a,");
+    for text in [hidden.clone(), hidden.replace('"', "'"), kubeconfig(SERVER, "token: a 'b, x: &u c")] {
+        let error = Credentials::from_kubeconfig(text.as_bytes()).await.unwrap_err();
+        assert!(matches!(error, CredentialError::Aliases), "{text}: {error}");
+    }
+    for fine in ["token: 'a\n   & b *c'", "token: \"a \\\" &b\""] {
+        Credentials::from_kubeconfig(
+            kubeconfig(SERVER, fine).replace("users", "# it's & *\nusers").as_bytes(),
+        )
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_operators_context_is_chosen_by_name() {
     let file = std::env::temp_dir().join(format!("kubeocean-contexts-{}", std::process::id()));
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\

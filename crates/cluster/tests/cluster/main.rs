@@ -11,6 +11,7 @@ mod collectors;
 mod credentials;
 mod elections;
 mod informers;
+mod nonsense;
 mod scripted;
 mod simulated;
 mod support;

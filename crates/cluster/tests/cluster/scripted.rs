@@ -141,6 +141,40 @@ async fn no_call_outlives_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_is_longer_than_anyone_asked_for_is_not_read_to_its_end() {
+    let node = json!({"metadata": {"name": "n", "annotations": {"a": "x".repeat(2_000)}}});
+    let page = json!({"metadata": {"resourceVersion": "7"}, "items": [node]});
+    let script = Script::new([Answer::Say(200, &[], page)]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    let brief = cluster.with_longest_answer(1_000);
+    let error = brief.how_many(&kinds::NODE).await.unwrap_err().to_string();
+    assert!(error.contains("length limit"), "{error}");
+    assert_eq!(cluster.how_many(&kinds::NODE).await.unwrap(), 1, "who may read more does");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_number_that_a_server_says_can_be_counted_with() {
+    let page = |more: &str| {
+        let meta = json!({"resourceVersion": "7", "continue": more, "remainingItemCount": usize::MAX});
+        Answer::Say(
+            200,
+            &[],
+            json!({"metadata": meta, "items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}),
+        )
+    };
+    let script = Script::new([page("")]);
+    assert_eq!(script.cluster(&Metrics::new("test")).how_many(&kinds::NODE).await.unwrap(), usize::MAX);
+    let script = Script::new([page("x"), page("y"), page("")]);
+    let cluster = script.cluster(&Metrics::new("test"));
+    assert_eq!(cluster.how_many_labelled(&kinds::POD, Some("n"), "a=b").await.unwrap(), 6);
+    let paths = script.paths();
+    assert!(
+        paths.iter().all(|path| path.contains("limit=50")) && paths[2].contains("continue=y"),
+        "{paths:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_informer_survives_every_way_in_which_a_watch_can_end() {
     let pod = |name: &str, version: &str| json!({"metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version}});
     let list = |version: &str, items: Vec<Value>| {

@@ -309,6 +309,18 @@ fn durations_that_do_not_fit_are_refused_with_the_flag() {
         (Election { retry_period: Duration::from_secs(6), ..election.clone() }, ElectionError::RetryTooSlow),
         (Election { retry_period: Duration::ZERO, ..election.clone() }, ElectionError::TooShort),
         (Election { identity: String::new(), ..election.clone() }, ElectionError::NoIdentity),
+        (
+            Election { lease_duration: Duration::from_secs(3601), ..election.clone() },
+            ElectionError::TooLong { flag: "--leader-election-lease-duration" },
+        ),
+        (
+            Election { renew_deadline: Duration::MAX, ..election.clone() },
+            ElectionError::TooLong { flag: "--leader-election-renew-deadline" },
+        ),
+        (
+            Election { retry_period: Duration::MAX, ..election.clone() },
+            ElectionError::TooLong { flag: "--leader-election-retry-period" },
+        ),
     ];
     assert_eq!(election.check(), Ok(()));
     for (election, error) in cases {

@@ -16,7 +16,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use kubeocean_api::keys::names::{INSTALL_NAMESPACE, WORKER_NAMESPACE};
 use kubeocean_api::yaml;
 use kubeocean_cluster::apply::{Applier, Outcome, Written};
@@ -129,13 +128,40 @@ async fn write(
     }
     let what = format!("ClusterBinding {}", wish.name);
     let bound = put(&applier, &wish.write_binding(existing), &what, existing).await;
-    if let (Err(_), Some(uid)) = (&bound, made) {
-        // Nobody would ever ask for this Secret again.
+    if let (Err(NotPut { refused: true, .. }), Some(uid)) = (&bound, made) {
+        // Nobody would ever ask for this Secret again. Where nobody knows whether there is a binding, it may need it.
         let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
         let why = "the binding it was made for was refused";
         applier.apply(&Action::new(kinds::SECRET, &wish.secret, verb, why).if_uid(uid)).await;
     }
     Ok((bound?.uid, credentials))
+}
+
+/// What could not be put where it should be.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+struct NotPut {
+    words: String,
+    /// Whether it is certain that nothing was written.
+    refused: bool,
+}
+
+impl NotPut {
+    fn of(what: &str, outcome: &Outcome) -> Self {
+        let words = match outcome {
+            Outcome::Invalid(status) => format!("{what} is refused: {status}"),
+            Outcome::Forbidden(status) => {
+                format!("{what} may not be written by you: {status}; use another --kubeconfig or --context")
+            }
+            Outcome::Conflict(words) => {
+                format!("{what} was changed by someone else meanwhile ({words}): try again")
+            }
+            other => format!(
+                "{what} could not be written: {other}\nIt may have been written all the same: run the same command again"
+            ),
+        };
+        Self { words, refused: outcome.is_refused() }
+    }
 }
 
 /// What was put where it should be.
@@ -145,26 +171,20 @@ struct Put {
 }
 
 /// One write, told.
-async fn put(applier: &Applier, action: &Action, what: &str, before: Option<&Object>) -> anyhow::Result<Put> {
-    match applier.apply(action).await {
-        Outcome::Done(written) => {
-            let (word, changed) = match before {
-                None => ("created", true),
-                Some(before) if is_unchanged(before, &written) => ("is as it should be", false),
-                Some(_) => ("changed", true),
-            };
-            note(&format!("✓ {what} {word}"));
-            let uid = written.uid.with_context(|| format!("{what} was answered without a uid"))?;
-            Ok(Put { uid, changed })
-        }
-        Outcome::Invalid(status) => anyhow::bail!("{what} is refused: {status}"),
-        Outcome::Forbidden(status) => {
-            anyhow::bail!("{what} may not be written by you: {status}; use another --kubeconfig or --context")
-        }
-        Outcome::Conflict(words) => {
-            anyhow::bail!("{what} was changed by someone else meanwhile ({words}): try again")
-        }
-        other => anyhow::bail!("{what} could not be written: {other}"),
+async fn put(applier: &Applier, action: &Action, what: &str, before: Option<&Object>) -> Result<Put, NotPut> {
+    let written = match applier.apply(action).await {
+        Outcome::Done(written) => written,
+        other => return Err(NotPut::of(what, &other)),
+    };
+    let (word, changed) = match before {
+        None => ("created", true),
+        Some(before) if is_unchanged(before, &written) => ("is as it should be", false),
+        Some(_) => ("changed", true),
+    };
+    note(&format!("✓ {what} {word}"));
+    match written.uid {
+        Some(uid) => Ok(Put { uid, changed }),
+        None => Err(NotPut { words: format!("{what} was answered without a uid"), refused: false }),
     }
 }
 
@@ -231,5 +251,31 @@ fn service_namespace(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("use names of namespaces, such as web,db, or '*' for all".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubeocean_cluster::error::CallError;
+
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_written_is_not_taken_for_refused() {
+        for (outcome, refused) in [
+            (Outcome::Invalid(Box::default()), true),
+            (Outcome::Forbidden(Box::default()), true),
+            (Outcome::Conflict("a".to_owned()), false),
+            (Outcome::Unreachable(CallError::TimedOut { limit: Duration::from_secs(10) }), false),
+            (Outcome::Throttled { retry_after: None, message: "a".to_owned() }, false),
+        ] {
+            assert_eq!(NotPut::of("it", &outcome).refused, refused, "{outcome}");
+        }
+        let late =
+            NotPut::of("it", &Outcome::Unreachable(CallError::TimedOut { limit: Duration::from_secs(10) }));
+        assert!(
+            late.words.ends_with("may have been written all the same: run the same command again"),
+            "{late}"
+        );
     }
 }

@@ -50,7 +50,7 @@ impl SizeClass {
             (Some(nodes), None) => Self::of(nodes),
             (Some(nodes), Some(now)) => {
                 let margin = nodes.div_ceil(MARGIN);
-                let range = Self::of(nodes.saturating_sub(margin))..=Self::of(nodes + margin);
+                let range = Self::of(nodes.saturating_sub(margin))..=Self::of(nodes.saturating_add(margin));
                 if range.contains(&now) { now } else { Self::of(nodes) }
             }
         }
@@ -78,6 +78,11 @@ mod tests {
             assert_eq!(SizeClass::choose(None, Some(nodes), None), class, "{nodes}");
         }
         assert_eq!(SizeClass::choose(None, Some(101), Some(Small)), Small, "not for two nodes");
+        assert_eq!(
+            SizeClass::choose(None, Some(usize::MAX), Some(Small)),
+            Large,
+            "a lender may say any number"
+        );
         assert_eq!(SizeClass::choose(None, Some(95), Some(Medium)), Medium);
         assert_eq!(SizeClass::choose(None, Some(120), Some(Small)), Medium);
         assert_eq!(SizeClass::choose(None, Some(80), Some(Medium)), Small);

@@ -8,8 +8,8 @@ use futures::FutureExt as _;
 use kubeocean_api::keys::annotations;
 use kubeocean_model::bind::MANAGER;
 use kubeocean_testkit::chaos::Profile;
-use kubeocean_testkit::crash::{self, Crash, Ending};
-use kubeocean_testkit::simulation::{Trouble, World, fingerprint, hunt, run, seeds};
+use kubeocean_testkit::crash::{self, Crash, Ending, Enumerated};
+use kubeocean_testkit::simulation::{Test, Trouble, World, fingerprint, hunt, run, seeds};
 use kubeocean_testkit::test;
 use rand::RngExt as _;
 use serde_json::json;
@@ -159,8 +159,9 @@ fn a_seed_is_the_same_run_each_time() {
 }
 
 /// Bind, edit, rotate, unbind: each from rest to rest, and the manager may die once.
-async fn story(world: World, crash: Crash) -> Scene {
+async fn story(world: World, crash: Crash, inline: bool) -> Scene {
     let scene = Scene::new(&world, |_| Profile::calm());
+    scene.inline.store(inline, Ordering::Relaxed);
     let rest = || async {
         scene.world.oracle.rest(REST_WITHIN, || scene.at_rest()).await;
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -199,11 +200,10 @@ async fn story(world: World, crash: Crash) -> Scene {
     scene
 }
 
-#[test]
-fn a_manager_that_dies_at_any_write_ends_where_it_would_have_ended() {
-    let enumerated = crash::hunt(test!(), |crash| {
+fn crash_points(test: Test, inline: bool) -> Enumerated {
+    crash::hunt(test, |crash| {
         let (ending, violations) = run(7, |world| async move {
-            let scene = story(world, crash).await;
+            let scene = story(world, crash, inline).await;
             let kinds: Vec<&str> = CHILDREN
                 .into_iter()
                 .chain(["clusterbindings", "nodes", "leases", "csinodes", "pods"])
@@ -219,7 +219,19 @@ fn a_manager_that_dies_at_any_write_ends_where_it_would_have_ended() {
             ending
         });
         violations.first().map_or(Ok(ending), |violation| Err(violation.to_string()))
-    });
+    })
+}
+
+#[test]
+fn a_manager_that_dies_at_any_write_ends_where_it_would_have_ended() {
+    let enumerated = crash_points(test!(), false);
     println!("crash points of the manager: {} of {} writes", enumerated.points, enumerated.writes);
     assert!(enumerated.writes >= 40, "{enumerated:?}");
+}
+
+#[test]
+fn one_that_runs_the_workers_itself_does_so_too() {
+    let enumerated = crash_points(test!(), true);
+    println!("crash points of the manager, inline: {} of {} writes", enumerated.points, enumerated.writes);
+    assert!(enumerated.writes >= 20, "{enumerated:?}");
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::MANAGER;
@@ -322,5 +323,96 @@ fn a_policy_hears_that_its_binding_does_not_exist_as_long_as_that_is_true() {
         rest(&scene).await;
         seconds(5).await;
         assert_eq!(valid(&scene), complaint);
+    });
+}
+
+#[test]
+fn a_manager_that_has_not_heard_of_a_binding_yet_removes_nothing_of_it() {
+    for seed in 0..24 {
+        let ((), violations) = run(seed, |world| async move {
+            // Half of its watches say nothing any more, and it does not know.
+            let silent = |name: &str| if name == "V" { 0.5 } else { 0.0 };
+            let scene = Scene::new(&world, |name| Profile { watch_silent: silent(name), ..Profile::calm() });
+            // What was made a moment ago looks old to it.
+            scene.clock.jump(SignedDuration::from_mins(10));
+            let course = async {
+                seconds(5).await;
+                scene.bind("w1", "c1", "s1");
+                let server = &scene.virt.server;
+                let binding = server.get("clusterbindings", "", "w1").unwrap();
+                let uid = text(&binding, "/metadata/uid");
+                let stamp = json!({labels::MANAGED_BY: labels::MANAGED_BY_VALUE, labels::BINDING_UID: uid});
+                let node = json!({"metadata": {"name": "vnode-c1-n1", "labels": stamp}});
+                server.call("syncer", "POST", &collection("nodes", ""), None, Some(node));
+                seconds(150).await;
+                assert!(server.get("nodes", "", "vnode-c1-n1").is_some(), "seed {seed}");
+            };
+            beside(&scene, &Notify::new(), course).await;
+        });
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+    }
+}
+
+#[test]
+fn people_hear_of_a_status_that_an_api_server_refuses() {
+    calmly(false, |scene| async move {
+        let right = Right::to("patch", "clusterbindings/status");
+        scene.virt.server.deny(MANAGER, right.clone());
+        scene.bind("w1", "c1", "s1");
+        seconds(20).await;
+        let events = scene.virt.server.list("events", None);
+        let told = events.iter().find(|event| text(event, "/reason") == "WriteRefused");
+        let told = told.unwrap_or_else(|| panic!("{events:#?}"));
+        let words = text(told, "/message");
+        assert_eq!(text(told, "/type"), "Warning");
+        assert!(
+            words.contains("forbidden")
+                && words.contains("kubeocean crds | kubectl apply --server-side -f -"),
+            "{words}"
+        );
+        scene.virt.server.grant(MANAGER, &right);
+        rest(&scene).await;
+    });
+}
+
+#[test]
+fn a_kubeconfig_is_not_taken_while_nobody_knows_whether_it_leads_home() {
+    calmly(false, |scene| async move {
+        let right = Right::to("get", "namespaces");
+        scene.virt.server.deny(MANAGER, right.clone());
+        scene.bind("w1", "c1", "s1");
+        seconds(30).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        assert_eq!(text(&binding, "/status/workerUID"), "", "{}", binding["status"]);
+        scene.virt.server.grant(MANAGER, &right);
+        rest(&scene).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        assert_eq!(text(&binding, "/status/phase"), "Ready");
+    });
+}
+
+#[test]
+fn what_is_left_is_counted_page_by_page() {
+    calmly(true, |scene| async move {
+        let worker = &scene.workers[0].server;
+        scene.bind("w1", "c1", "s1");
+        rest(&scene).await;
+        seconds(20).await;
+        let binding = scene.virt.server.get("clusterbindings", "", "w1").unwrap();
+        let stamp = json!({labels::BINDING_UID: text(&binding, "/metadata/uid")});
+        // More than fit into one answer of those that the manager takes from a worker cluster.
+        for number in 0..120 {
+            let meta = json!({"name": format!("s{number}"), "labels": stamp, "annotations": {"a": "x".repeat(10_000)}});
+            let body = json!({"metadata": meta, "addressType": "IPv4", "endpoints": []});
+            worker.call("syncer", "POST", &collection("endpointslices", MOUNT), None, Some(body));
+        }
+        scene
+            .patch_binding("w1", json!({"metadata": {"annotations": {annotations::FORCE_UNBIND: "a test"}}}));
+        scene.unbind("w1", false);
+        rest(&scene).await;
+        seconds(10).await;
+        let events = scene.virt.server.list("events", None);
+        let said: Vec<&str> = events.iter().map(|event| text(event, "/message")).collect();
+        assert!(said.iter().any(|words| words.contains("worker cluster: 120 endpointslices;")), "{said:#?}");
     });
 }

@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// What has no binding is not touched before: see `kubeocean_model::sweep`. Here it counts from when that was first seen, since the
 /// clocks of these clusters jump.
-const SWEPT_AFTER: Duration = Duration::from_secs(60);
+const SWEPT_AFTER: Duration = Duration::from_secs(150);
 
 /// What kube-controller-manager gives a node to come back.
 const COLLECTED_AFTER: Duration = Duration::from_secs(40);

@@ -1,0 +1,96 @@
+//! Removing what bindings that no longer exist have left in V.
+//!
+//! A store may be two minutes behind and not know it, and what is removed here does not come back. So before anything goes, the API server
+//! itself is asked which bindings there are.
+//!
+//! Deliberately absent: whose an object is, which is [`sweep`](kubeocean_model::sweep)'s.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kubeocean_cluster::client::Cluster;
+use kubeocean_cluster::queue::Verdict;
+use kubeocean_cluster::reconcile::{Reconciler, look_again};
+use kubeocean_model::action::kinds;
+use kubeocean_model::key::{Key, Virtual};
+use kubeocean_model::sweep::{self, Fate};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::world::{Suspect, World};
+
+/// How soon an object is looked at again when it cannot be known whose it is.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Who removes what is nobody's.
+pub(crate) struct Sweeper {
+    pub(crate) virt: Cluster<Virtual>,
+    pub(crate) world: World,
+    pub(crate) reconciler: Reconciler<Suspect>,
+    /// The uid of the computing cluster.
+    pub(crate) cluster: String,
+    /// The last answer: many objects that are looked at together need one.
+    pub(crate) living: Mutex<Option<Arc<Living>>>,
+}
+
+/// The bindings that there are, as the API server said.
+pub(crate) struct Living {
+    asked: Instant,
+    uids: BTreeSet<String>,
+    names: BTreeSet<String>,
+}
+
+impl Sweeper {
+    /// One look at one object.
+    pub(crate) async fn look(&self, suspect: &Suspect) -> Verdict {
+        if !self.reconciler.fences.is_open(suspect) {
+            return Verdict::Blocked;
+        }
+        let Some(found) = self.world.find(suspect) else { return Verdict::Done };
+        // Who cannot hear of bindings does not know which of them live.
+        if self.world.bindings.progress().trouble().is_some() {
+            return Verdict::Again(AGAIN);
+        }
+        let (began, now) = (Instant::now(), self.reconciler.clock.now());
+        let lives = |uid: &str| self.world.by_uid(uid).is_some();
+        let named = |name: &str| self.world.bindings.get(&Key::cluster_scoped(name)).is_some();
+        match sweep::judge(&found, &self.cluster, lives, named, now) {
+            Fate::Stays => return Verdict::Done,
+            Fate::Young(due) => return look_again(due.checked_add(SignedDuration::from_secs(1)).ok(), now),
+            Fate::Goes(_) => {}
+        }
+        let Some(living) = self.living_since(began).await else {
+            return Verdict::Failed("virtual-unreachable");
+        };
+        let lives = |uid: &str| living.uids.contains(uid);
+        let named = |name: &str| living.names.contains(name);
+        let Fate::Goes(actions) = sweep::judge(&found, &self.cluster, lives, named, now) else {
+            // The store has not heard of the binding yet.
+            return Verdict::Again(AGAIN);
+        };
+        for action in &actions {
+            let outcome = self.reconciler.write(suspect, action).await;
+            if !outcome.fulfils(action) {
+                return outcome.verdict();
+            }
+        }
+        Verdict::Done
+    }
+
+    /// Which bindings there are, asked at this moment or later; `None` if the server does not say.
+    async fn living_since(&self, moment: Instant) -> Option<Arc<Living>> {
+        let mut living = self.living.lock().await;
+        if let Some(known) = living.as_ref().filter(|known| known.asked >= moment) {
+            return Some(Arc::clone(known));
+        }
+        let asked = Instant::now();
+        let all = self.virt.list(&kinds::BINDING, None, None).await.ok()?;
+        let uids = all.iter().map(|binding| binding.meta.uid.to_string()).collect();
+        let names = all.iter().map(|binding| binding.meta.name.to_string()).collect();
+        let known = Arc::new(Living { asked, uids, names });
+        *living = Some(Arc::clone(&known));
+        Some(known)
+    }
+}
