@@ -109,13 +109,13 @@ impl Syncer {
         let Self { world, subject, .. } = self;
         let claim = world.claims.get(key);
         let claim = whole(claim.as_ref());
-        let named = claim.and_then(|claim| claim.text("spec", &["volumeName"]));
-        let volume = named.as_deref().and_then(|name| world.volumes.get(&Key::cluster_scoped(name)));
+        let wanted = claim.and_then(|claim| claim.text("spec", &["volumeName"]));
+        let volume = wanted.as_deref().and_then(|name| world.volumes.get(&Key::cluster_scoped(name)));
         let origin = Origin::Object { namespace: &key.namespace, name: &key.name };
         let names = [origin.physical_name(), origin.fallback_name(&subject.uid)];
         let copied_claim = world.belongings.claim_of(key, subject);
         let names = names.each_ref().map(PhysicalName::as_str);
-        let copied_volume = world.belongings.volume_for(&names, named.as_deref(), subject);
+        let copied_volume = world.belongings.volume_for(&names, wanted.as_deref(), subject);
         let is_taken =
             |kind: &str, name: &PhysicalName| self.taken.lock().contains(&format!("{kind}/{name}"));
         let first = |name: &str| Origin::Volume { name }.physical_name();
@@ -127,7 +127,7 @@ impl Syncer {
             copied_claim: whole(copied_claim.as_ref()),
             copied_volume: whole(copied_volume.as_ref()),
             is_claim_name_taken: is_taken(&kinds::CLAIM.plural, &origin.physical_name()),
-            is_volume_name_taken: named
+            is_volume_name_taken: wanted
                 .as_deref()
                 .is_some_and(|name| is_taken(&kinds::VOLUME.plural, &first(name))),
             is_used,

@@ -29,6 +29,7 @@ pub mod pulse;
 mod references;
 mod renewals;
 pub mod run;
+pub mod seen;
 pub mod several;
 mod standing;
 mod surroundings;

@@ -15,8 +15,9 @@ use kubeocean_model::services::{self, plan_service, plan_slice};
 use kubeocean_model::stamp::Stamp;
 
 use crate::belongings::whole;
+use crate::seen::SERVICES_IN;
 use crate::syncer::Syncer;
-use crate::world::{Duty, SERVICES_IN};
+use crate::world::Duty;
 
 impl Syncer {
     /// One round for one Service.

@@ -14,7 +14,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::pulse::Pulse;
-use crate::world::{SeenVnode, World};
+use crate::seen::SeenVnode;
+use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct OfBinding {

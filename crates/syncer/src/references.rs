@@ -66,18 +66,18 @@ impl Known {
 
 impl References {
     /// What someone uses now, and nothing else. Gives the originals whose use has changed with that.
-    pub(crate) fn put(&self, user: &User, uses: BTreeSet<Original>) -> Vec<Original> {
+    pub(crate) fn put(&self, user: &User, now: BTreeSet<Original>) -> Vec<Original> {
         let mut known = self.0.lock();
         let before = known.uses.remove(user).unwrap_or_default();
-        for original in before.difference(&uses) {
+        for original in before.difference(&now) {
             known.drop_user(original, user);
         }
-        for original in uses.difference(&before) {
+        for original in now.difference(&before) {
             known.users.entry(original.clone()).or_default().insert(user.clone());
         }
-        let changed = before.symmetric_difference(&uses).cloned().collect();
-        if !uses.is_empty() {
-            known.uses.insert(user.clone(), uses);
+        let changed = before.symmetric_difference(&now).cloned().collect();
+        if !now.is_empty() {
+            known.uses.insert(user.clone(), now);
         }
         changed
     }

@@ -272,12 +272,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let settings = Arc::clone(&syncer.settings);
     let connector = Connector { virt, phys, world: syncer.world.clone(), subject, metrics, settings };
     introduction.over();
-    let shown = syncer.clone();
-    admin.ready.check("syncer", move || readiness(&shown));
-    let shown = syncer.clone();
-    admin.state("queues", move || shown.queue_sizes());
-    let shown = syncer.world.clone();
-    admin.state("stores", move || shown.sizes());
+    show(&admin, &syncer);
     let serving = async move |stop: CancellationToken| {
         let told = async {
             stop.cancelled().await;
@@ -297,6 +292,16 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         tracing::error!(error = error as &dyn Error, "stopped");
     }
     Ok(ended?)
+}
+
+/// What people can ask it.
+fn show(admin: &Admin, syncer: &Syncer) {
+    let shown = syncer.clone();
+    admin.ready.check("syncer", move || readiness(&shown));
+    let shown = syncer.clone();
+    admin.state("queues", move || shown.queue_sizes());
+    let shown = syncer.world.clone();
+    admin.state("stores", move || shown.sizes());
 }
 
 /// What has to be known before anything can begin: the computing cluster, and the binding.

@@ -9,7 +9,10 @@ use kubeocean_cluster::store::{Entry, Index, Shape, Store};
 use kubeocean_model::key::{Key, Virtual};
 
 /// The stores of one kind, in the order of their namespaces. Clones are the same.
-pub struct Several<T>(Vec<(Option<Arc<str>>, Store<Virtual, T>)>);
+pub struct Several<T>(Vec<Part<T>>);
+
+/// One of them, and the namespace that it is of; `None`: of all.
+type Part<T> = (Option<Arc<str>>, Store<Virtual, T>);
 
 impl<T: Shape> Clone for Several<T> {
     fn clone(&self) -> Self {
@@ -18,9 +21,9 @@ impl<T: Shape> Clone for Several<T> {
 }
 
 impl<T: Shape> Several<T> {
-    pub(crate) fn of(mut stores: Vec<(Option<Arc<str>>, Store<Virtual, T>)>) -> Self {
-        stores.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Self(stores)
+    pub(crate) fn of(mut parts: Vec<Part<T>>) -> Self {
+        parts.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Self(parts)
     }
 
     fn covering(&self, namespace: &str) -> impl Iterator<Item = &Store<Virtual, T>> {

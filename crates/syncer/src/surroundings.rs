@@ -9,8 +9,8 @@ use kubeocean_model::key::Key;
 use kubeocean_model::project::{Computing, ServiceEntry};
 use kubeocean_model::services;
 
+use crate::seen::{SERVICES_IN, SeenService};
 use crate::syncer::Syncer;
-use crate::world::{SERVICES_IN, SeenService};
 
 /// The endpoints of the computing cluster, as far as they were given by hand.
 #[derive(Clone, Debug, Default)]

@@ -36,10 +36,11 @@ use crate::policies::Policies;
 use crate::pulse::Pulse;
 use crate::references::References;
 use crate::renewals::Renewals;
+use crate::seen::SeenBinding;
 use crate::standing::Standings;
 pub use crate::surroundings::ComputingEndpoints;
 use crate::twins::Seen;
-use crate::world::{Duty, SeenBinding, Subject, Watching, World};
+use crate::world::{Duty, Subject, Watching, World};
 
 /// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
 const AT_A_TIME: usize = 32;
@@ -92,6 +93,40 @@ pub(crate) fn forget_queues(metrics: &Metrics, subject: &Subject) {
     for queue in ["duties", "leases"] {
         metrics.cluster().forget_queue(&queue_name(queue, subject));
     }
+}
+
+/// Plans are made on all of these stores.
+fn reconciler(queue: Queue<Duty>, applier: Applier, clock: &Clock, world: &World) -> Reconciler<Duty> {
+    Reconciler::new(queue, applier, clock)
+        .following(kinds::BINDING, &world.bindings)
+        .following(kinds::NODE, &world.vnodes)
+        .following(kinds::CSI_NODE, &world.virtual_csi)
+        .following(kinds::POD, &world.pods)
+        .following(kinds::POLICY, &world.virtual_policies)
+        .following(kinds::POLICY, &world.physical_policies)
+        .following(kinds::POD, &world.physical_pods)
+        .following(kinds::CONFIG_MAP, &world.belongings.config_maps)
+        .following(kinds::SECRET, &world.belongings.secrets)
+        .following(kinds::CLAIM, &world.belongings.claims)
+        .following(kinds::VOLUME, &world.belongings.volumes)
+        .following(kinds::SERVICE, &world.belongings.services)
+        .following(kinds::ENDPOINT_SLICE, &world.belongings.slices)
+}
+
+/// What was compared counts until something is listed anew.
+fn compared(world: &World) -> Compared {
+    let compared = Compared::default();
+    let belongings = world.belongings.progress();
+    for progress in world.config_maps.progress().chain(world.secrets.progress()).chain(belongings) {
+        let compared = compared.clone();
+        progress.listen(move |step| {
+            if matches!(step, Step::List) {
+                compared.forget_all();
+            }
+            true
+        });
+    }
+    compared
 }
 
 /// The loops of a syncer. Clones are the same.
@@ -214,31 +249,8 @@ impl Syncer {
             every: renew_every,
             holder,
         };
-        let reconciler = Reconciler::new(queue, applier, &clock)
-            .following(kinds::BINDING, &world.bindings)
-            .following(kinds::NODE, &world.vnodes)
-            .following(kinds::CSI_NODE, &world.virtual_csi)
-            .following(kinds::POD, &world.pods)
-            .following(kinds::POLICY, &world.virtual_policies)
-            .following(kinds::POLICY, &world.physical_policies)
-            .following(kinds::POD, &world.physical_pods)
-            .following(kinds::CONFIG_MAP, &world.belongings.config_maps)
-            .following(kinds::SECRET, &world.belongings.secrets)
-            .following(kinds::CLAIM, &world.belongings.claims)
-            .following(kinds::VOLUME, &world.belongings.volumes)
-            .following(kinds::SERVICE, &world.belongings.services)
-            .following(kinds::ENDPOINT_SLICE, &world.belongings.slices);
-        let compared = Compared::default();
-        let belongings = world.belongings.progress();
-        for progress in world.config_maps.progress().chain(world.secrets.progress()).chain(belongings) {
-            let compared = compared.clone();
-            progress.listen(move |step| {
-                if matches!(step, Step::List) {
-                    compared.forget_all();
-                }
-                true
-            });
-        }
+        let reconciler = reconciler(queue, applier, &clock, &world);
+        let compared = compared(&world);
         let proxiers = match proxier_here {
             Some(address) => Proxiers::Here(address),
             None => Proxiers::Published(world.endpoints.clone()),

@@ -95,9 +95,9 @@ impl Syncer {
         let stamp = Stamp { binding: case.binding, virtual_cluster: &self.subject.virtual_cluster };
         let origin = origin(case.pod);
         for name in [origin.physical_name(), origin.fallback_name(&self.subject.uid)] {
-            match self.write_tokens(case, &stamp, existing.as_ref(), &tokens, &name).await? {
-                Some(name) => return Ok(name),
-                None => {}
+            let written = self.write_tokens(case, &stamp, existing.as_ref(), &tokens, &name).await?;
+            if let Some(name) = written {
+                return Ok(name);
             }
         }
         Err(Verdict::Failed("name-taken"))

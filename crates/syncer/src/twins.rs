@@ -179,8 +179,8 @@ impl Syncer {
     }
 
     /// What someone uses has changed, perhaps.
-    pub(crate) fn enter_uses(&self, user: &User, uses: BTreeSet<Original>) {
-        for original in self.references.put(user, uses) {
+    pub(crate) fn enter_uses(&self, user: &User, now: BTreeSet<Original>) {
+        for original in self.references.put(user, now) {
             self.reconciler.queue.add(duty_of(original));
         }
     }

@@ -23,13 +23,13 @@ use crate::belongings::{
 };
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
+use crate::seen::{
+    IN_NAMESPACE, OF_NODE, OF_SERVICE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget, SeenCsiNode,
+    SeenNode, SeenService, SeenVirtualPod, SeenVnode, TWINS_NAMED,
+};
 use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
-use crate::world::{
-    Duty, Ended, IN_NAMESPACE, OF_NODE, OF_SERVICE, ON_NODE, PODS_IN, SERVICES_IN, SeenBinding, SeenBudget,
-    SeenCsiNode, SeenNode, SeenService, SeenVirtualPod, SeenVnode, Subject, TWINS_NAMED, Tenures, Watching,
-    World,
-};
+use crate::world::{Duty, Ended, Subject, Tenures, Watching, World};
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
 const CROWD: Duration = Duration::from_secs(1);

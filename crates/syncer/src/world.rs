@@ -3,7 +3,6 @@
 //! A standby keeps all of it current, so that it can lead at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Deref as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -14,112 +13,27 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::informer::Switch;
 use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
-use kubeocean_cluster::store::{Change, Entry, Index, Shape, Store};
+use kubeocean_cluster::store::{Change, Entry, Store};
 use kubeocean_model::action::{Kind, kinds};
-use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::copy::Copied;
-use kubeocean_model::csinode::CsiNode;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::object::Object;
-use kubeocean_model::project::ServiceEntry;
 use kubeocean_model::reclaim::VirtualPod;
-use kubeocean_model::selector::LabelSelector;
 use kubeocean_model::services;
-use kubeocean_model::vnode::{PhysicalNode, Tenure, VirtualNode};
+use kubeocean_model::vnode::{Tenure, VirtualNode};
 use parking_lot::Mutex;
 
 use crate::belongings::{Belongings, SeenMeta, concerned, original_of};
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
+use crate::seen::{
+    IN_NAMESPACE, OF_NODE, OF_SERVICE, ON_NODE, PODS_IN, SeenBinding, SeenBudget, SeenCsiNode, SeenNode,
+    SeenService, SeenVirtualPod, SeenVnode, TWINS_NAMED,
+};
 use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
 use crate::watch::Watch;
-
-/// The binding, as it is kept.
-#[derive(Debug)]
-pub struct SeenBinding(pub BindingObject);
-
-impl Shape for SeenBinding {
-    fn of(object: Object) -> Self {
-        Self(BindingObject::read(&object))
-    }
-}
-
-/// A virtual node, as it is kept.
-#[derive(Debug)]
-pub struct SeenVnode(pub VirtualNode);
-
-impl Shape for SeenVnode {
-    fn of(object: Object) -> Self {
-        Self(VirtualNode::read(&object))
-    }
-}
-
-/// A worker cluster's node, as it is kept; or what cannot be read of it.
-#[derive(Debug)]
-pub struct SeenNode(pub Result<PhysicalNode, String>);
-
-impl Shape for SeenNode {
-    fn of(object: Object) -> Self {
-        Self(PhysicalNode::read(&object))
-    }
-}
-
-/// A pod on a virtual node, as it is kept.
-#[derive(Debug)]
-pub struct SeenVirtualPod(pub VirtualPod);
-
-impl Shape for SeenVirtualPod {
-    fn of(object: Object) -> Self {
-        Self(VirtualPod::read(object))
-    }
-}
-
-/// A `CSINode`, as it is kept.
-#[derive(Debug)]
-pub struct SeenCsiNode(pub CsiNode);
-
-impl Shape for SeenCsiNode {
-    fn of(object: Object) -> Self {
-        Self(CsiNode::read(&object))
-    }
-}
-
-/// A disruption budget: which pods it means.
-#[derive(Debug)]
-pub struct SeenBudget {
-    namespace: String,
-    selector: Option<LabelSelector>,
-}
-
-impl Shape for SeenBudget {
-    fn of(object: Object) -> Self {
-        let spec = object.field::<serde_json::Value>("spec").ok().flatten().unwrap_or_default();
-        let selector = serde_json::from_value(spec["selector"].clone()).ok();
-        Self {
-            namespace: object.meta.namespace.to_string(),
-            // One that cannot be read means none: an eviction is refused by the server where it knows better.
-            selector: selector.and_then(|selector| LabelSelector::parse(Some(&selector)).ok()),
-        }
-    }
-}
-
-pub(crate) static OF_NODE: Index<SeenVnode> = Index::new("node", |seen| vec![seen.0.physical_name.clone()]);
-pub(crate) static ON_NODE: Index<SeenVirtualPod> = Index::new("node", |seen| vec![seen.0.node.clone()]);
-pub(crate) static IN_NAMESPACE: Index<SeenBudget> =
-    Index::new("namespace", |seen| vec![seen.namespace.clone()]);
-pub(crate) static TWINS_NAMED: Index<SeenPod> =
-    Index::new("virtual", |seen| seen.virtual_key.iter().map(ToString::to_string).collect());
-pub(crate) static PODS_IN: Index<SeenVirtualPod> =
-    Index::new("namespace", |seen| vec![seen.0.meta.namespace.to_string()]);
-pub(crate) static SERVICES_IN: Index<SeenService> =
-    Index::new("namespace", |seen| vec![seen.entry.namespace.clone()]);
-
-pub(crate) static OF_SERVICE: Index<Object> = Index::new("service", |slice| {
-    let service = services::service_of(&slice.meta).map(|name| format!("{}/{name}", slice.meta.namespace));
-    service.into_iter().collect()
-});
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,22 +171,11 @@ pub struct World {
     pub(crate) ended: Ended,
 }
 
-/// A Service of V: as pods see it, and as it is.
-#[derive(Debug)]
-pub struct SeenService {
-    pub(crate) entry: ServiceEntry,
-    pub(crate) object: Object,
-}
-
-impl Shape for SeenService {
-    fn of(object: Object) -> Self {
-        Self { entry: ServiceEntry::read(&object), object }
-    }
-}
-
 /// V pods whose twin was seen to go, by uid, and the twin as it was last. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Ended(Arc<Mutex<HashMap<Box<str>, Arc<Entry<SeenPod>>>>>);
+pub(crate) struct Ended(Arc<Mutex<LastSeen>>);
+
+type LastSeen = HashMap<Box<str>, Arc<Entry<SeenPod>>>;
 
 impl Ended {
     /// Enters what became of a twin.
@@ -462,16 +365,24 @@ impl World {
             }
         }
         for (_, claim) in self.belongings.claims.all() {
-            claim_copied_by(&claim).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+            if let Some(key) = claim_copied_by(&claim) {
+                queue.add(Duty::Claim(key));
+            }
         }
         for (_, volume) in self.belongings.volumes.all() {
-            self.claim_of_volume(&volume).into_iter().for_each(|key| queue.add(Duty::Claim(key)));
+            if let Some(key) = self.claim_of_volume(&volume) {
+                queue.add(Duty::Claim(key));
+            }
         }
         for (_, service) in self.belongings.services.all() {
-            original_of(&service.meta).into_iter().for_each(|key| queue.add(Duty::Service(key)));
+            if let Some(key) = original_of(&service.meta) {
+                queue.add(Duty::Service(key));
+            }
         }
         for (_, slice) in self.belongings.slices.all() {
-            original_of(&slice.meta).into_iter().for_each(|key| queue.add(Duty::Slice(key)));
+            if let Some(key) = original_of(&slice.meta) {
+                queue.add(Duty::Slice(key));
+            }
         }
     }
 
@@ -496,7 +407,7 @@ impl World {
         let claim = claim.and_then(|claim| self.belongings.claims.get(&claim));
         claim.and_then(|claim| claim_copied_by(&claim)).or_else(|| {
             let name = volume.meta.annotations.get(annotations::VIRTUAL_NAME)?;
-            claim_named_by(self.volumes.get(&Key::cluster_scoped(name))?.deref())
+            claim_named_by(&*self.volumes.get(&Key::cluster_scoped(name))?)
         })
     }
 

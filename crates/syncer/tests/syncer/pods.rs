@@ -63,7 +63,7 @@ impl Scene {
                     return Err(format!("pod {} was {before} and is {phase}", commit.name));
                 }
                 _ if matches!(phase, "Succeeded" | "Failed") => {
-                    drop(ended.insert(uid.to_owned(), phase.to_owned()))
+                    drop(ended.insert(uid.to_owned(), phase.to_owned()));
                 }
                 _ => {}
             }

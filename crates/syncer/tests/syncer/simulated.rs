@@ -362,7 +362,7 @@ fn deed(scene: &Scene, draw: u64) {
                 scene.pod(&name, &vnode, spec);
             }
         }
-        21 if draw >> 31 & 3 == 0 => scene.lose_a_twin(draw >> 40),
+        21 if (draw >> 31).is_multiple_of(4) => scene.lose_a_twin(draw >> 40),
         21 => scene.remove(&scene.virt, "pods", "web", &some_pod(draw).0),
         22 if draw >> 31 & 1 == 1 => scene.change_storage(draw >> 33),
         22 => scene.patch(
