@@ -2,6 +2,7 @@
 //!
 //! A walk that a test can take too: each step either shows something or ends the demo with its name.
 
+mod application;
 mod manager;
 mod pool;
 
@@ -101,10 +102,14 @@ async fn walk(sandbox: &Sandbox, real: bool, running: &mut Option<Manager>) -> a
     let bound = async {
         pool::wait_for_manager(computing).await.context("step 4, waiting for the manager")?;
         pool::bind(sandbox).await.context("step 4, binding the workers")?;
-        say("\n5. Nodes of worker-1 become virtual nodes, as its lender says")?;
+        say("\n5. Nodes of both become virtual nodes")?;
         pool::lease(sandbox).await.context("step 5, leasing nodes")?;
-        say("\n6. One of them leaves, and nothing of it is left")?;
-        pool::unbind(sandbox).await.context("step 6, unbinding worker-2")
+        say("\n6. An application runs on all of them")?;
+        application::run(sandbox, real).await.context("step 6, running an application")?;
+        say("\n7. A lender takes back what is its own")?;
+        pool::take_back(sandbox).await.context("step 7, taking nodes back")?;
+        say("\n8. One worker cluster leaves, and nothing of it is left")?;
+        pool::unbind(sandbox).await.context("step 8, unbinding worker-2")
     };
     let bound = bound.await;
     if bound.is_err() {

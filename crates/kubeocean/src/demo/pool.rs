@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, bail};
-use kubeocean_api::keys::labels::CLUSTER_BINDING;
+use kubeocean_api::keys::labels::{CLUSTER_BINDING, TYPE, TYPE_VIRTUAL_KUBELET};
 use kubeocean_api::keys::names::{INSTALL_NAMESPACE, MANAGER_LEADER};
 use kubeocean_api::keys::taints::OUT_OF_TIME_WINDOWS_KEY;
 use kubeocean_sandbox::{Cluster, Sandbox};
@@ -44,18 +44,40 @@ pub(super) async fn bind(sandbox: &Sandbox) -> anyhow::Result<()> {
     say("Pending: this version has no proxier yet.")
 }
 
-/// Nodes are leased, shrink, and close, as their lender says.
+/// Nodes of both are leased: of the first because its lender says so, of the second because the borrower does.
 pub(super) async fn lease(sandbox: &Sandbox) -> anyhow::Result<()> {
     let (computing, lender) = (sandbox.cluster("computing")?, sandbox.cluster("worker-1")?);
     let args = ["worker-manifest", "--crd", "--with-policy", "worker-1"];
     say(&format!("$ kubeocean {} | kubectl --context worker-1 apply --server-side -f -", args.join(" ")))?;
     let manifest = success(&args, &kubeocean(sandbox, &args).await?)?;
     kubectl(lender, &["apply", "--server-side", "-f", "-"], Some(&manifest)).await?;
-    show(computing, &["wait", "--for=condition=Leasing", "--timeout=60s", "cb/worker-1"]).await?;
-    let of_worker = format!("{CLUSTER_BINDING}=worker-1");
-    show(computing, &["wait", "--for=condition=Ready", "--timeout=60s", "node", "-l", &of_worker]).await?;
+    say("\nThe lender of worker-2 left the word to the borrower, who takes half as well:")?;
+    say("$ kubectl --context computing apply -f policy.yaml")?;
+    say(kubectl(computing, &["apply", "-f", "-"], Some(POLICY)).await?.trim_end())?;
+    let wait = ["wait", "--for=condition=Leasing", "--timeout=60s", "cb/worker-1", "cb/worker-2"];
+    show(computing, &wait).await?;
+    let virtual_nodes = format!("{TYPE}={TYPE_VIRTUAL_KUBELET}");
+    show(computing, &["wait", "--for=condition=Ready", "--timeout=60s", "node", "-l", &virtual_nodes])
+        .await?;
     show(computing, &NODES).await?;
-    say("\nHalf of what is left of each node of worker-1 is a virtual node. Its lender wants to lend less:")?;
+    say("\nHalf of what is left of each node of a worker cluster is a virtual node.")
+}
+
+/// The borrower's policy, for a worker cluster whose lender has none.
+const POLICY: &str = "\
+apiVersion: cloud.tencent.com/v1beta1
+kind: ResourceLeasingPolicy
+metadata: {name: worker-2}
+spec:
+  cluster: worker-2
+  resourceLimits: [{resource: cpu, percent: 50}, {resource: memory, percent: 50}]
+";
+
+/// Nodes shrink, and close, as their lender says.
+pub(super) async fn take_back(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let (computing, lender) = (sandbox.cluster("computing")?, sandbox.cluster("worker-1")?);
+    say("The lender of worker-1 wants to lend less:")?;
+    let of_worker = format!("{CLUSTER_BINDING}=worker-1");
     let first = ["get", "nodes", "-l", &of_worker, "-o", "jsonpath={.items[0].metadata.name}"];
     let node = format!("node/{}", kubectl(computing, &first, None).await?.trim());
     let one = r#"{"spec":{"resourceLimits":[{"resource":"cpu","quantity":"1"}]}}"#;
@@ -79,7 +101,7 @@ pub(super) async fn lease(sandbox: &Sandbox) -> anyhow::Result<()> {
     show(computing, &["wait", &closed, "--timeout=60s", &node]).await?;
     show(computing, &NODES).await?;
     show(lender, &["get", "rlp"]).await?;
-    say("\nNothing new is scheduled there until then. (Pods do not run on virtual nodes yet.)")
+    say("\nNothing new is scheduled there until then.")
 }
 
 /// What people want to know of nodes.

@@ -14,12 +14,28 @@ fn every_step_works_with_simulated_nodes() {
         "SyncerReady=True, SyncerReady: the syncer is available",
         "clusterbinding.cloud.tencent.com/worker-1 condition met",
         "node/vnode-worker-1-sim-1 condition met",
+        "node/vnode-worker-2-sim-1 condition met",
+        "deployment \"web\" successfully rolled out",
+        "What is left there is the worker cluster's own.",
         "kubeocean.io/vnode,kubeocean.io/out-of-time-windows",
         "ConnectivityPassed   clusterbinding/worker-1",
         "Unbound: worker-2 is unbound; nothing of it is left in this cluster",
     ] {
         assert!(answer.out.contains(words), "{words:?} is not in:\n{}", answer.out);
     }
+    // Where each pod of the application runs: one on each virtual node, and its twin on the node behind it.
+    for node in ["sim-1", "sim-2", "sim-3"] {
+        for worker in ["worker-1", "worker-2"] {
+            let virtual_node = format!(" vnode-{worker}-{node} ");
+            assert!(line(&answer.out, "web-", &virtual_node), "{virtual_node:?} is not in:\n{}", answer.out);
+        }
+        assert!(line(&answer.out, "pod/web-", &format!(" {node} ")), "{node} is not in:\n{}", answer.out);
+    }
+}
+
+/// Whether a line begins so and has these words.
+fn line(text: &str, begins: &str, words: &str) -> bool {
+    text.lines().any(|line| line.starts_with(begins) && line.contains(words))
 }
 
 #[test]
@@ -34,6 +50,9 @@ fn every_step_works_with_real_nodes() {
         "{}",
         answer.out
     );
+    let words = " on vnode-worker-1-real-1";
+    let greets = "Hello from the ConfigMap of the computing cluster: pod web-";
+    assert!(line(&answer.out, greets, words), "{}", answer.out);
 }
 
 #[test]

@@ -30,7 +30,7 @@ const STORY: [&str; 5] = ["bind", "edit", "rotate", "unbind", "meddle"];
 const KILLED_WITHIN: u64 = 1500;
 
 /// Short, so that the next manager need not wait for long.
-const SHORT_HOLD: &[&str] = &[
+pub(super) const SHORT_HOLD: &[&str] = &[
     "--leader-elect",
     "--leader-election-lease-duration=1s",
     "--leader-election-renew-deadline=800ms",

@@ -10,10 +10,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::place::{Place, apply, get, request, text};
-use super::rights::{apply_all, kubeconfig, manifest};
+use super::rights::{kubeconfig, manifest, with_shipped_rights};
 use super::vnodes::{all_are, policies, policy, ready, syncer_as, taints, usable, vnodes};
 use crate::access::{kubectl, until};
-use crate::manager::Manager;
 
 /// The binding, and how many nodes it has.
 const W1: (&str, usize) = ("w1", 3);
@@ -46,7 +45,7 @@ fn deployment(replicas: usize) -> Value {
 async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     let place = Place::of(Spec::new().workers(1, 3, 0)).await;
     let worker = place.worker("worker-1");
-    let manager = with_shipped_rights(&place).await;
+    let manager = with_shipped_rights(&place, &manifest(WORKER_NAMESPACE)).await;
     place.secret("s1", &kubeconfig(worker, WORKER_NAMESPACE)).await;
     place.bind("w1", "s1", WORKER_NAMESPACE).await;
     place.binding("w1", "bound", |binding| !text(&binding["status"]["workerUID"]).is_empty()).await;
@@ -113,19 +112,6 @@ async fn is_unbound(place: &Place) {
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-}
-
-/// A manager, and all that a lender and a borrower are asked to apply: nobody may do more than what is shipped allows.
-async fn with_shipped_rights(place: &Place) -> Manager {
-    let computing = place.worker(COMPUTING);
-    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
-    for part in ["rbac", "admission"] {
-        kubectl(computing, &format!("apply --server-side -k {config}/{part}"), "");
-    }
-    let lender = place.worker("worker-1").client().await.unwrap();
-    apply_all(&lender, &manifest(WORKER_NAMESPACE)).await;
-    let account = place.kubeconfig_of(INSTALL_NAMESPACE, "kubeocean-manager").await;
-    place.manager_as(&account, "manager", &[])
 }
 
 /// Labels, taints and a cordon of people survive a change of every offer.

@@ -5,12 +5,14 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 use kube::Client;
+use kubeocean_api::keys::names::INSTALL_NAMESPACE;
 use kubeocean_model::rights::{Right, Scope, WorkerWishes, in_worker};
-use kubeocean_sandbox::Cluster;
+use kubeocean_sandbox::{COMPUTING, Cluster};
 use serde_json::{Value, json};
 
 use super::place::{Place, apply, condition, text};
-use crate::access::until;
+use crate::access::{kubectl, until};
+use crate::manager::Manager;
 use crate::support::{answer, kubeocean};
 
 /// Calls of the test itself at a time.
@@ -52,9 +54,14 @@ impl Taken {
 
 /// What `kubeocean worker-manifest` prints for a mount namespace.
 pub(super) fn manifest(name: &str) -> Vec<Value> {
+    manifest_with(name, &[])
+}
+
+/// The same, with more flags.
+pub(super) fn manifest_with(name: &str, flags: &[&str]) -> Vec<Value> {
     let identity = format!("{name}-id");
     let args = ["worker-manifest", "--namespace", name, "--identity-namespace", &identity, "-o", "json"];
-    let printed = answer(kubeocean(args));
+    let printed = answer(kubeocean(args.iter().chain(flags)));
     assert_eq!(printed.code, Some(0), "{}", printed.err);
     let list: Value = serde_json::from_str(&printed.out).unwrap();
     list["items"].as_array().unwrap().clone()
@@ -88,6 +95,19 @@ fn without(objects: &[Value], taken: &Taken) -> Vec<Value> {
     }
     assert_eq!(found, 1, "{} {} is given once", taken.verb, taken.right.resource);
     objects
+}
+
+/// A manager, and all that a lender and a borrower are asked to apply: nobody may do more than what is shipped allows.
+pub(super) async fn with_shipped_rights(place: &Place, worker: &[Value]) -> Manager {
+    let computing = place.worker(COMPUTING);
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
+    for part in ["rbac", "admission"] {
+        kubectl(computing, &format!("apply --server-side -k {config}/{part}"), "");
+    }
+    let lender = place.worker("worker-1").client().await.unwrap();
+    apply_all(&lender, worker).await;
+    let account = place.kubeconfig_of(INSTALL_NAMESPACE, "kubeocean-manager").await;
+    place.manager_as(&account, "manager", &[])
 }
 
 /// Applies each of them.

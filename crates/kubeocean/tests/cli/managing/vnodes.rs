@@ -33,8 +33,19 @@ pub(super) fn syncer(place: &Place, binding: &str, name: &str) -> Manager {
 
 /// The same, as someone else.
 pub(super) fn syncer_as(place: &Place, kubeconfig: &Path, binding: &str, name: &str) -> Manager {
+    syncer_with(place, kubeconfig, binding, name, &["--leader-elect"])
+}
+
+/// The same, with these flags.
+pub(super) fn syncer_with(
+    place: &Place,
+    kubeconfig: &Path,
+    binding: &str,
+    name: &str,
+    flags: &[&str],
+) -> Manager {
     let binding = format!("--cluster-binding-name={binding}");
-    let flags = [&*binding, "--leader-elect", "--log-level=info,audit=debug"];
+    let flags = [&[&*binding, "--log-level=info,audit=debug"], flags].concat();
     Manager::start_as("syncer", place.sandbox.directory(), kubeconfig, name, &flags)
 }
 
