@@ -11,7 +11,7 @@ use crate::action::{Action, Kind, PatchForm, Verb, kinds};
 use crate::bind::{BindingObject, Telling, set_finalizers};
 use crate::condition::{self, Said};
 use crate::lease::NoLease;
-use crate::rights::{Scope, WorkerWishes, in_worker};
+use crate::rights::{Right, Scope, WorkerWishes, in_worker};
 
 /// The field manager of what a syncer applies.
 pub const SYNCER: &str = "kubeocean-syncer";
@@ -168,7 +168,9 @@ fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Rea
 pub fn not_readable(kind: &Kind, binding: &str) -> Telling {
     let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
     let rights = in_worker(&WorkerWishes { policies: true, ..WorkerWishes::default() });
-    let right = rights.iter().find(|right| right.scope == Scope::Cluster && right.resource == kind.plural);
+    let is_it = |right: &&Right| right.resource == kind.plural && right.group == kind.group;
+    let everywhere = rights.iter().filter(is_it).find(|right| right.scope == Scope::Cluster);
+    let right = everywhere.or_else(|| rights.iter().find(is_it));
     let (verbs, why) = right.map_or((String::new(), ""), |right| (right.verbs.join(", "), right.why));
     let message = format!(
         "the worker cluster does not let us read {}{group}, which we need to {why}: its lender should grant {verbs} on them \

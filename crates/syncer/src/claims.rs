@@ -39,8 +39,9 @@ impl Ending {
         self.0.lock().insert(claim.clone());
     }
 
-    fn over(&self, claim: &Key<Virtual>) {
-        self.0.lock().remove(claim);
+    /// Whether it was.
+    fn over(&self, claim: &Key<Virtual>) -> bool {
+        self.0.lock().remove(claim)
     }
 }
 
@@ -62,8 +63,11 @@ impl Syncer {
             // Whoever came before that is seen now, and whoever comes later sees that it goes.
             is_used = self.is_used(&used, &binding);
         }
-        if is_used {
-            self.ending.over(key);
+        if is_used && self.ending.over(key) {
+            // It stays: those who waited need not.
+            for user in self.references.users(&used) {
+                self.reconciler.queue.reset(user.duty());
+            }
         }
         let Some(decision) = self.decide_claim(key, &binding, is_used) else { return Verdict::Done };
         let needs = decision.needs.iter().map(|secret| (Referent::Secret, secret.clone())).collect();

@@ -287,3 +287,23 @@ fn a_syncer_that_is_kept_to_some_namespaces_runs_and_reads_nothing_of_others() {
         },
     );
 }
+
+#[test]
+fn a_worker_that_hides_what_pods_need_is_told_which_right_is_missing() {
+    leased(async |scene| {
+        scene.phys.server.forbid(SYNCER, "*", "", "configmaps");
+        scene.phys.server.drop_watches();
+        wait(scene, "told", 60, || {
+            let all = scene.virt.server.list("events", None);
+            let told = all.iter().find(|event| text(event, "/reason") == "NotReadable");
+            let message = told.map(|event| text(event, "/message").to_owned()).unwrap_or_default();
+            let says = ["configmaps", "bring along what pods refer to", "get, list, watch"];
+            if says.iter().all(|word| message.contains(word)) { Ok(()) } else { Err(message) }
+        })
+        .await;
+        // What is stale is not acted upon, and what needs none of it waits.
+        scene.phys.server.allow_all();
+        scene.pod("a", "vnode-c1-n1", json!({}));
+        scene.until_phase("a", "Running").await;
+    });
+}
