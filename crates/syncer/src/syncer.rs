@@ -146,6 +146,8 @@ pub struct Syncer {
     pub(crate) ports: Ports,
     /// Names that others have.
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
+    /// Pods, by uid, that say that they may have run, and of which we know that they have not: whoever was asked for their twin said no.
+    pub(crate) unborn: Arc<Mutex<BTreeSet<String>>>,
     /// What may not be read in the worker cluster, as far as people were told.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
     /// Policies of which nobody lets us take our entry away.
@@ -267,6 +269,7 @@ impl Syncer {
             proxiers,
             ports,
             taken: Arc::default(),
+            unborn: Arc::default(),
             unreadable: Arc::default(),
             refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),

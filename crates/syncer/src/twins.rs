@@ -130,6 +130,8 @@ impl Syncer {
         // From here on it may have run, whatever is lost.
         if let Some(body) = reflect::mapped(pod, case.now) {
             self.written(case.duty, &case.status(body, "it must not run twice")).await?;
+            // Nobody else wrote that, so nobody else makes its twin.
+            self.unborn.lock().insert(pod.meta.uid.to_string());
         }
         self.create_twin(case, &needs, tokens.as_deref()).await
     }
@@ -278,6 +280,9 @@ impl Syncer {
         };
         let action = twin::create(&self.subject.mount_namespace, name, body);
         let outcome = self.reconciler.write(case.duty, &action).await;
+        if !is_surely_not_made(&outcome) {
+            self.unborn.lock().remove(&*case.pod.meta.uid);
+        }
         match &outcome {
             Outcome::ExistsForeign => Err(self.twin_name_is_taken(case, name).await),
             Outcome::Invalid(status) | Outcome::Forbidden(status) => {
@@ -475,6 +480,7 @@ impl Syncer {
     pub(crate) fn let_go_of(&self, key: &Key<Virtual>, uid: Option<&str>) {
         if let Some(uid) = uid {
             self.admitted.lock().remove(uid);
+            self.unborn.lock().remove(uid);
             self.in_step.lock().remove(uid);
             self.told_once.lock().retain(|(of, _), _| of != uid);
         }
@@ -482,6 +488,16 @@ impl Syncer {
             self.reconciler.queue.add(duty_of(original));
         }
     }
+}
+
+/// The server has answered that it did not make it: two that are counted in a quota at the same time get such an answer, and so does who
+/// asks too often. Without an answer it may have been made.
+fn is_surely_not_made(outcome: &Outcome) -> bool {
+    outcome.is_refused()
+        || matches!(
+            outcome,
+            Outcome::Conflict(_) | Outcome::Gone | Outcome::ExistsForeign | Outcome::Throttled { .. }
+        )
 }
 
 /// As far as changes of one have to be passed on to the other.

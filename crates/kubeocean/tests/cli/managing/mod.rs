@@ -12,6 +12,7 @@ mod pods;
 mod pods_hurt;
 mod quiet;
 mod real_node;
+mod real_pods;
 mod rights;
 mod rotating;
 mod templates;

@@ -45,21 +45,30 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Each binding has so many nodes, from the first one on. All share one mount namespace.
+    /// Each binding has so many simulated nodes, from the first one on. All share one mount namespace.
     pub(super) async fn new(bindings: &[(&str, usize)]) -> Self {
         let nodes = bindings.iter().map(|(_, nodes)| nodes).sum();
-        let place = Place::of(Spec::new().workers(1, nodes, 0)).await;
-        let (virt, phys) = (place.virt.clone(), place.worker("worker-1").client().await.unwrap());
-        let manager = with_shipped_rights(&place, &manifest_with(WORKER_NAMESPACE, &["--storage"])).await;
-        place.secret("worker", &kubeconfig(place.worker("worker-1"), WORKER_NAMESPACE)).await;
-        let (mut accounts, mut first) = (BTreeMap::new(), 1);
-        for (name, nodes) in bindings {
+        let mut first = 1;
+        let specs = bindings.iter().map(|(name, nodes)| {
             let hosts: Vec<String> = (first..first + nodes).map(|number| format!("sim-{number}")).collect();
             first += nodes;
             let own =
                 json!({"matchExpressions": [{"key": labels::HOSTNAME, "operator": "In", "values": hosts}]});
-            let more = json!({"nodeSelector": {"nodeSelectorTerms": [own]}});
-            place.bind_with(name, "worker", WORKER_NAMESPACE, &more, &json!({})).await;
+            (*name, json!({"nodeSelector": {"nodeSelectorTerms": [own]}}))
+        });
+        let specs: Vec<_> = specs.collect();
+        Self::of(Spec::new().workers(1, nodes, 0), &specs).await
+    }
+
+    /// Bindings with more in their specs, to the one worker cluster that there is.
+    pub(super) async fn of(spec: Spec, bindings: &[(&str, Value)]) -> Self {
+        let place = Place::of(spec).await;
+        let (virt, phys) = (place.virt.clone(), place.worker("worker-1").client().await.unwrap());
+        let manager = with_shipped_rights(&place, &manifest_with(WORKER_NAMESPACE, &["--storage"])).await;
+        place.secret("worker", &kubeconfig(place.worker("worker-1"), WORKER_NAMESPACE)).await;
+        let mut accounts = BTreeMap::new();
+        for (name, more) in bindings {
+            place.bind_with(name, "worker", WORKER_NAMESPACE, more, &json!({})).await;
             place.binding(name, "bound", |binding| !text(&binding["status"]["workerUID"]).is_empty()).await;
             let account = format!("kubeocean-syncer-{name}");
             accounts.insert((*name).to_owned(), place.kubeconfig_of(INSTALL_NAMESPACE, &account).await);
