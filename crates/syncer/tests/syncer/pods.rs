@@ -53,13 +53,23 @@ impl Scene {
             }
             Ok(())
         });
-        let ended: Arc<Mutex<BTreeMap<String, String>>> = Arc::default();
+        let (ended, restored): (Arc<Mutex<BTreeMap<String, String>>>, _) =
+            (Arc::default(), Arc::clone(&self.restored));
         oracle.always("V", &self.virt.server, FINAL, move |commit| {
             let Some(new) = commit.new.as_deref().filter(|_| commit.plural == "pods") else { return Ok(()) };
             let (uid, phase) = (text(new, "/metadata/uid"), text(new, "/status/phase"));
             let mut ended = ended.lock();
             match ended.get(uid) {
-                Some(before) if before != phase && commit.actor == SYNCER => {
+                // A restored etcd takes back that a pod has ended: then only what this commit itself changes counts.
+                Some(before)
+                    if before != phase
+                        && commit.actor == SYNCER
+                        && (!restored.load(std::sync::atomic::Ordering::Relaxed)
+                            || commit
+                                .old
+                                .as_deref()
+                                .is_some_and(|old| text(old, "/status/phase") == before)) =>
+                {
                     return Err(format!("pod {} was {before} and is {phase}", commit.name));
                 }
                 _ if matches!(phase, "Succeeded" | "Failed") => {
