@@ -344,6 +344,7 @@ impl Syncer {
         let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());
         before.for_each(|duty| self.reconciler.queue.add(duty));
         self.admitted.lock().clear();
+        self.unborn.lock().clear();
         self.in_step.lock().clear();
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);

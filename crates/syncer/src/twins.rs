@@ -279,9 +279,11 @@ impl Syncer {
             Err(refusal) => return Err(self.refuse(case, &refusal)),
         };
         let action = twin::create(&self.subject.mount_namespace, name, body);
+        // Whoever is stopped while he waits for the answer does not know it: then it may have run.
+        let was_unborn = self.unborn.lock().remove(&*case.pod.meta.uid);
         let outcome = self.reconciler.write(case.duty, &action).await;
-        if !is_surely_not_made(&outcome) {
-            self.unborn.lock().remove(&*case.pod.meta.uid);
+        if was_unborn && is_surely_not_made(&outcome) {
+            self.unborn.lock().insert(case.pod.meta.uid.to_string());
         }
         match &outcome {
             Outcome::ExistsForeign => Err(self.twin_name_is_taken(case, name).await),
