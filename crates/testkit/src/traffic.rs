@@ -28,7 +28,11 @@ pub struct Traffic {
     actor: Arc<str>,
     state: Arc<Mutex<State>>,
     oracle: Oracle,
+    excused: Excuse,
 }
+
+/// Whether a request, as it is told, may change nothing.
+type Excuse = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 struct State {
     counts: Counts,
@@ -54,7 +58,15 @@ impl Traffic {
     pub fn of(actor: impl Into<Arc<str>>, oracle: &Oracle) -> Self {
         let state =
             State { counts: Counts::default(), second: Instant::now(), in_second: 0, too_many: false };
-        Self { actor: actor.into(), state: Arc::new(Mutex::new(state)), oracle: oracle.clone() }
+        let state = Arc::new(Mutex::new(state));
+        Self { actor: actor.into(), state, oracle: oracle.clone(), excused: Arc::new(|_| false) }
+    }
+
+    /// The same, for an actor some of whose writes may change nothing through no fault of its own.
+    #[must_use]
+    pub fn excusing(mut self, excused: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.excused = Arc::new(excused);
+        self
     }
 
     /// Who it is.
@@ -100,6 +112,9 @@ impl Traffic {
     }
 
     fn wrote_nothing(&self, asked: &Asked) {
+        if (self.excused)(&asked.to_string()) {
+            return;
+        }
         self.state.lock().counts.empty_writes += 1;
         self.oracle.report(NO_EMPTY_WRITE, format!("{}: {asked}", self.actor));
     }
