@@ -9,9 +9,15 @@ use crate::client::{Call, JSON, METADATA_LIST, Page, PageMeta, Query, collection
 use crate::error::CallError;
 use crate::store::Shape;
 
-/// Objects per page: 3 MB of pods, which costs a server less memory than a list in one piece, and a round trip
-/// per page that is small against making it.
-const PAGE: &str = "500";
+/// Objects on the first page: 3 MB of pods. Nobody knows yet how large they are.
+const FIRST_PAGE: usize = 500;
+
+/// What a page should have: some two thousand pods. Each page is a round trip, and costs a server some milliseconds; more would fill its
+/// memory, and ours, which has two of them at a time.
+const PAGE_BYTES: usize = 12 << 20;
+
+/// Objects on a page, however small they are.
+const LONGEST_PAGE: usize = 2000;
 
 impl<S: OnSide, T: Shape> Informer<S, T> {
     /// What comes now is the truth as this connection tells it.
@@ -24,12 +30,14 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     /// While one page is taken in, the server makes the next: a list costs what the slower of the two needs, not their sum.
     pub(super) async fn list_in_pages(&mut self) -> Result<Box<str>, CallError> {
         let list = self.begin_list();
-        let mut answer = self.page("").await?;
+        let mut size = FIRST_PAGE;
+        let mut answer = self.page("", size).await?;
         let version = loop {
             let more = Page::more_after(&answer);
+            size = next_size(size, answer.len());
             let next = async {
                 match &more {
-                    Some(more) => Some(self.page(more).await),
+                    Some(more) => Some(self.page(more, size).await),
                     None => None,
                 }
             };
@@ -43,16 +51,16 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
             answer = match next {
                 Some(next) => next?,
                 None if more.is_empty() => break resource_version,
-                None => self.page(&more).await?,
+                None => self.page(&more, size).await?,
             };
         };
         self.end_list(list, &version);
         Ok(version.into_boxed_str())
     }
 
-    async fn page(&self, more: &str) -> Result<Bytes, CallError> {
+    async fn page(&self, more: &str, size: usize) -> Result<Bytes, CallError> {
         let mut query = self.scope.query();
-        query.add("limit", Some(PAGE));
+        query.add("limit", Some(&size.to_string()));
         query.add("continue", Some(more));
         let path = format!("{}{query}", self.collection());
         let accept = if self.scope.metadata_only { METADATA_LIST } else { JSON };
@@ -104,11 +112,31 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     }
 }
 
+/// How many objects to ask for, after a page of so many had so many bytes.
+fn next_size(objects: usize, bytes: usize) -> usize {
+    (objects.saturating_mul(PAGE_BYTES) / bytes.max(1)).clamp(1, LONGEST_PAGE)
+}
+
 impl Scope {
     pub(super) fn query(&self) -> Query {
         let mut query = Query::default();
         query.add("labelSelector", self.labels.as_deref());
         query.add("fieldSelector", self.fields.as_deref());
         query
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_as_long_as_their_objects_let_them_be() {
+        assert_eq!(next_size(FIRST_PAGE, 3 << 20), 2000, "pods");
+        assert_eq!(next_size(2000, 24 << 20), 1000, "larger ones");
+        assert_eq!(next_size(FIRST_PAGE, 200 << 20), 30, "very large ones");
+        assert_eq!(next_size(FIRST_PAGE, 10), LONGEST_PAGE);
+        assert_eq!(next_size(1, usize::MAX), 1);
+        assert_eq!(next_size(FIRST_PAGE, 0), LONGEST_PAGE);
     }
 }

@@ -197,7 +197,10 @@ async fn a_server_that_is_killed_and_comes_back_is_followed_again() {
     })
     .await;
     followed.until("the store catches up", &["a", "b"]).await;
-    assert_eq!(*followed.changes.lock(), ["+a", "+b"]);
+    // A server that has just started may know no earlier version: then all is listed anew, and what is known is heard of again.
+    let mut changes = followed.changes.lock().clone();
+    changes.retain(|change| !change.starts_with('~'));
+    assert_eq!(changes, ["+a", "+b"]);
     sandbox.stop().await.unwrap();
 }
 
