@@ -54,7 +54,7 @@ deploy: kubectl ## Install everything for a computing cluster into the cluster o
 .PHONY: undeploy
 undeploy: kubectl unbound ## Remove everything but the CRDs from the cluster of the current kube context
 	@for part in manager network-policies admission rbac; do kubectl delete --ignore-not-found -k config/$$part; done
-	@kubectl delete --ignore-not-found -f config/inline/roles.yaml
+	@kubectl delete --ignore-not-found -f config/inline/network-policy.yaml -f config/inline/roles.yaml
 
 .PHONY: kubectl
 kubectl:
@@ -79,12 +79,13 @@ lint: ## Check format and lints
 	else echo "cargo-deny is not installed: a test checks the licences, nobody the bans"; fi
 
 .PHONY: bench
-bench: prepare ## Measure the sandbox, the door to API servers, the syncer and the manager, and print the figures
+bench: prepare ## Measure the sandbox, the door to API servers, the syncer, its pods and the manager, and print the figures
 	@$(MAKE) --no-print-directory lab
 	cargo bench --locked --package kubeocean-cluster --bench cluster $(ARGS)
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 	cargo bench --locked --package kubeocean --bench syncer $(ARGS)
+	cargo bench --locked --package kubeocean --bench pods $(ARGS)
 	@$(MAKE) --no-print-directory budgets
 
 # Both are tests, with numbers that tests have no time for: 200 bindings at once, and five minutes with nothing to do.

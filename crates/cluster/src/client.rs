@@ -19,7 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use kubeocean_model::action::Kind;
@@ -30,6 +30,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 
 use crate::backoff::process_seed;
 use crate::credentials::{CredentialError, Credentials};
@@ -84,6 +85,8 @@ struct Inner {
 
 struct Upstream {
     client: kube::Client,
+    /// What it was made of, where that is known: those who ask others of the same cluster need it.
+    credentials: Option<Arc<Credentials>>,
     connection: Connection,
 }
 
@@ -186,10 +189,29 @@ pub(crate) struct Call {
     /// For metrics.
     pub(crate) verb: &'static str,
     pub(crate) resource: Arc<str>,
+    /// Beside our own, and instead of them.
+    pub(crate) headers: HeaderMap,
+}
+
+/// Something that lasts, before it is begun.
+#[derive(Debug)]
+pub struct Stream {
+    /// GET or POST.
+    pub method: Method,
+    /// The whole of it, with its query.
+    pub path: String,
+    /// Those that go along: the caller's choice, and no others but our own.
+    pub headers: HeaderMap,
+    /// Of what, for metrics: `pods/exec`.
+    pub resource: &'static str,
 }
 
 impl Call {
     pub(crate) fn read(verb: &'static str, kind: &Kind, path: String) -> Self {
+        Self::read_of(verb, Arc::from(&*kind.plural), path)
+    }
+
+    fn read_of(verb: &'static str, resource: Arc<str>, path: String) -> Self {
         Self {
             method: Method::GET,
             path,
@@ -201,7 +223,8 @@ impl Call {
             proven: false,
             sent: None,
             verb,
-            resource: Arc::from(&*kind.plural),
+            resource,
+            headers: HeaderMap::new(),
         }
     }
 }
@@ -212,7 +235,9 @@ pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadat
 impl<S: OnSide> Cluster<S> {
     /// A cluster behind these credentials. Nothing is dialled yet.
     pub fn connect(credentials: Credentials, settings: Settings) -> Result<Self, CredentialError> {
-        Ok(Self::over(credentials.client()?, settings))
+        let cluster = Self::over(credentials.clone().client()?, settings);
+        cluster.begin_with(&Arc::new(credentials));
+        Ok(cluster)
     }
 
     /// A cluster behind a client that someone else made: a simulated API server, for example.
@@ -236,7 +261,11 @@ impl<S: OnSide> Cluster<S> {
             limit_shown: metrics.cluster().request_limit.of(&labels),
             in_flight_shown: metrics.cluster().requests_in_flight.of(&labels),
             name,
-            upstream: ArcSwap::from_pointee(Upstream { client, connection: Connection::default() }),
+            upstream: ArcSwap::from_pointee(Upstream {
+                client,
+                credentials: None,
+                connection: Connection::default(),
+            }),
             proof: Mutex::default(),
             limiter: Limiter::new(calls_at_a_time, calls_per_second),
             deadline,
@@ -253,18 +282,50 @@ impl<S: OnSide> Cluster<S> {
     /// From now on every call goes to these credentials. Calls under way end on the old connection;
     /// watches move over and go on where they were.
     pub fn replace(&self, credentials: Credentials) -> Result<(), CredentialError> {
-        self.replace_over(&credentials.client()?);
+        self.replace_by(&credentials.clone().client()?, Some(&Arc::new(credentials)));
         Ok(())
     }
 
-    /// As [`Cluster::replace`], with a client that someone else made.
+    /// As [`Cluster::replace`], with a client that someone else made. Without its credentials the kubelets of the cluster cannot be asked: who we are to
+    /// them is not known.
     pub fn replace_over(&self, client: &kube::Client) {
+        self.replace_by(client, None);
+    }
+
+    /// As [`Cluster::replace`], with a client that was made of these credentials.
+    pub fn replace_by(&self, client: &kube::Client, credentials: Option<&Arc<Credentials>>) {
         let before = self.inner.upstream.rcu(|before| Upstream {
             client: client.clone(),
+            credentials: credentials.cloned(),
             connection: Connection { number: before.connection.number + 1, left: CancellationToken::new() },
         });
         self.inner.limiter.start_anew();
         before.connection.left.cancel();
+    }
+
+    /// The client that it was made with was made of these credentials.
+    pub fn begin_with(&self, credentials: &Arc<Credentials>) {
+        self.inner.upstream.rcu(|made| Upstream {
+            client: made.client.clone(),
+            credentials: Some(Arc::clone(credentials)),
+            connection: made.connection.clone(),
+        });
+    }
+
+    /// Who we are to it by the present connection, if that was found right, and its number.
+    pub(crate) fn credentials(&self) -> Result<(Option<Arc<Credentials>>, u64), CallError> {
+        let upstream = self.inner.upstream.load();
+        let number = upstream.connection.number;
+        self.is_proven(number)?;
+        Ok((upstream.credentials.clone(), number))
+    }
+
+    fn is_proven(&self, connection: u64) -> Result<(), CallError> {
+        match *self.inner.proof.lock() {
+            Proof::NotWanted => Ok(()),
+            Proof::Of(number) if number == connection => Ok(()),
+            Proof::None | Proof::Of(_) => Err(CallError::Unproven),
+        }
     }
 
     /// From now on nothing is written, and no single object read, over a connection that nobody has [found right](Cluster::proven): another cluster
@@ -383,6 +444,19 @@ impl<S: OnSide> Cluster<S> {
         }
     }
 
+    /// All that is said of a namespace, as the server says it: for kinds that are made when they are asked for, and so have no version.
+    pub async fn list_made(&self, kind: &Kind, namespace: &str) -> Result<Bytes, CallError> {
+        let path = collection_path(kind, namespace);
+        self.ask(Call { proven: true, ..Call::read("list", kind, path) }).await
+    }
+
+    /// As [`Cluster::list_by_fields`], as the server wrote it: with everything that we do not know.
+    pub async fn list_as_it_is(&self, kind: &Kind, fields: &str) -> Result<Bytes, CallError> {
+        let mut query = Query::default();
+        query.add("fieldSelector", Some(fields));
+        self.ask(Call::read("list", kind, format!("{}{query}", collection_path(kind, "")))).await
+    }
+
     /// How many objects of a kind there are, without having them sent.
     pub async fn how_many(&self, kind: &Kind) -> Result<usize, CallError> {
         let mut query = Query::default();
@@ -498,6 +572,28 @@ impl<S: OnSide> Cluster<S> {
         result
     }
 
+    /// Begins something that lasts for as long as both sides want: a log, or a connection that becomes another one. The deadline is for its
+    /// beginning, and any answer is one. Not limited, and only over a connection that was found right.
+    pub async fn open_stream(&self, stream: Stream) -> Result<Response<Body>, CallError> {
+        let Stream { method, path, headers, resource } = stream;
+        // Passed on to kubelets, which have nothing else to offer where JSON is asked for.
+        let accept = "*/*";
+        let call = Call {
+            method,
+            proven: true,
+            headers,
+            accept,
+            ..Call::read_of("connect", Arc::from(resource), path)
+        };
+        let (verb, resource) = (call.verb, Arc::clone(&call.resource));
+        let result = tokio::time::timeout(self.inner.deadline, self.send(call))
+            .await
+            .unwrap_or(Err(CallError::TimedOut { limit: self.inner.deadline }));
+        self.learn_from(None, &result);
+        self.count(verb, resource, result.as_ref().map(Response::status));
+        result
+    }
+
     /// The present one.
     pub(crate) fn connection(&self) -> Connection {
         self.inner.upstream.load().connection.clone()
@@ -531,13 +627,14 @@ impl<S: OnSide> Cluster<S> {
         if let Some(only) = &only {
             request = request.extension(only.clone());
         }
-        let request = request
+        let mut request = request
             .body(Body::from(call.body.unwrap_or_default()))
             .map_err(|error| CallError::Malformed { cause: error.to_string() })?;
+        // Those of one name replace ours, all of them.
+        request.headers_mut().extend(call.headers);
         let upstream = self.inner.upstream.load_full();
-        let proof = *self.inner.proof.lock();
-        if call.proven && ![Proof::NotWanted, Proof::Of(upstream.connection.number)].contains(&proof) {
-            return Err(CallError::Unproven);
+        if call.proven {
+            self.is_proven(upstream.connection.number)?;
         }
         upstream.client.send(request).await.map_err(|error| match only {
             Some(only) if only.held_back() => CallError::NotLeading,
@@ -564,7 +661,16 @@ impl<S: OnSide> Cluster<S> {
         self.inner.in_flight_shown.set(number(in_flight));
     }
 
-    fn count(&self, verb: &'static str, resource: Arc<str>, result: Result<StatusCode, &CallError>) {
+    pub(crate) fn agent(&self) -> &HeaderValue {
+        &self.inner.agent
+    }
+
+    pub(crate) fn count(
+        &self,
+        verb: &'static str,
+        resource: Arc<str>,
+        result: Result<StatusCode, &CallError>,
+    ) {
         let code = match result {
             Ok(code) => Arc::from(code.as_str()),
             Err(error) => error.code(),
@@ -598,7 +704,11 @@ async fn read(response: Response<Body>, longest: usize) -> Result<(StatusCode, B
 }
 
 /// What the server said, as a status; made up where it did not send one (proxies, panics).
-async fn refusal(response: Response<Body>) -> CallError {
+pub(crate) async fn refusal<B>(response: Response<B>) -> CallError
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
     let code = response.status().as_u16();
     let retry_after = response
         .headers()

@@ -272,6 +272,40 @@ impl Credentials {
     }
 }
 
+/// For kubelets, which are other servers than the one in the kubeconfig, and know us by the same means.
+impl Credentials {
+    /// Verified against the authority of the API server, or against these.
+    pub(crate) fn of_verified_kubelets(mut self, authorities: Option<Vec<Vec<u8>>>) -> Config {
+        if let Some(authorities) = authorities {
+            self.config.root_cert = Some(authorities);
+            self.config.root_cert_file = None;
+        }
+        self.config.accept_invalid_certs = false;
+        self.config.tls_server_name = None;
+        self.config
+    }
+
+    /// Not verified, so nothing goes along that someone else could use: no token, no password. A client certificate proves who we are and
+    /// gives nothing away. `None`: there is none.
+    pub(crate) fn of_unverified_kubelets(mut self) -> Option<Config> {
+        let user = &self.config.auth_info;
+        if !has_text(user.client_certificate_data.as_ref()) && !has_text(user.client_certificate.as_ref()) {
+            return None;
+        }
+        self.config.auth_info = AuthInfo {
+            client_certificate: user.client_certificate.clone(),
+            client_certificate_data: user.client_certificate_data.clone(),
+            client_key: user.client_key.clone(),
+            client_key_data: user.client_key_data.clone(),
+            ..AuthInfo::default()
+        };
+        self.config.headers.clear();
+        self.config.accept_invalid_certs = true;
+        self.config.tls_server_name = None;
+        Some(self.config)
+    }
+}
+
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("server", &self.config.cluster_url).finish_non_exhaustive()

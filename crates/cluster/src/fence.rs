@@ -72,7 +72,7 @@ impl Followed {
 
     /// The last list of the store. Versions of another list may be of another history: etcd may have been restored.
     pub(crate) fn list(&self) -> u64 {
-        self.store.progress().list()
+        self.store.progress().list().number
     }
 
     pub(crate) fn version_of(&self, action: &Action) -> Option<Box<str>> {
@@ -311,6 +311,7 @@ mod tests {
 
     use super::*;
     use crate::apply::Written;
+    use crate::progress::Listed;
     use crate::queue::Retry;
 
     fn store_with(names: usize) -> Store<Virtual, Object> {
@@ -347,7 +348,8 @@ mod tests {
         store.remove(&Key::new("web", "p2"), &|_| {});
         store.progress().saw(Some(6), Some(("web", "p2")));
         assert!(fences.is_open(&"p2".into()) && !fences.is_open(&"p1".into()));
-        store.progress().end_list(store.progress().begin_list(), Some(2));
+        let number = store.progress().begin_list();
+        store.progress().end_list(Listed { number, connection: 0 }, Some(2));
         assert!(
             fences.is_open(&"p1".into()),
             "a list that began after the write has seen it, whatever it counts"

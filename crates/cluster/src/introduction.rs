@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use kubeocean_api::keys::names::KUBE_SYSTEM;
 use kubeocean_model::action::kinds;
+use kubeocean_model::bind::BindingObject;
+use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
 use parking_lot::Mutex;
 
@@ -15,6 +17,9 @@ use crate::error::CallError;
 /// A computing cluster that does not answer is asked again so soon, and at last so seldom: an API server that restarts is
 /// back within seconds, and somebody waits for it.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// A binding that is not there yet is looked for so often.
+const LOOK_FOR_IT: Duration = Duration::from_secs(2);
 
 /// The name of the check in `/readyz` that says so, as long as nothing else can be said.
 const COMPUTING_CLUSTER: &str = "computing cluster";
@@ -84,6 +89,36 @@ impl Introduction<'_> {
             }
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(ASK_AGAIN.1);
+        }
+    }
+
+    /// The uid of the computing cluster, and a binding in it: waited for until it is there and can be read.
+    pub async fn who_are(
+        &self,
+        virt: &Cluster<Virtual>,
+        binding: &str,
+    ) -> Result<(String, Binding), WhoIsIt> {
+        let virtual_cluster = self.who_is(virt).await?;
+        let mut told = String::new();
+        loop {
+            let key = Key::cluster_scoped(binding);
+            let object = self.patiently(async || virt.get(&kinds::BINDING, &key).await).await;
+            let trouble = match object
+                .map_err(WhoIsIt::Unknown)?
+                .map(|object| BindingObject::read(&object).parsed)
+            {
+                Some(Ok(binding)) => return Ok((virtual_cluster, binding)),
+                Some(Err(faults)) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+                None => "it does not exist".to_owned(),
+            };
+            if told != trouble {
+                tracing::warn!(binding, trouble, "waiting for the ClusterBinding");
+                let message = format!("ClusterBinding {binding}: {trouble}");
+                self.admin.ready.check("binding", move || Err(message.clone()));
+                told = trouble;
+            }
+            tokio::time::sleep(LOOK_FOR_IT).await;
+            self.admin.ready.forget("binding");
         }
     }
 

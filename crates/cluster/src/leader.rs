@@ -415,6 +415,14 @@ impl<S: OnSide> Elector<S> {
                 self.answered.clone_from(&self.sent);
                 Some(true)
             }
+            Outcome::Gone if hold.is_none() => {
+                let namespace = &self.election.namespace;
+                tracing::warn!(
+                    hold = %self.election.name,
+                    "nobody can lead: namespace {namespace} does not exist; kubectl create namespace {namespace}, or name another one"
+                );
+                None
+            }
             // Someone else was faster.
             Outcome::Conflict(_) | Outcome::ExistsForeign | Outcome::ExistsOurs(_) | Outcome::Gone => None,
             outcome => {

@@ -30,7 +30,7 @@ pub struct Progress {
 struct State {
     seen: Option<u64>,
     lists_begun: u64,
-    list_ended: u64,
+    list_ended: Listed,
     /// Something of a list was taken in that is not complete.
     half_listed: bool,
     heard_at: Option<Instant>,
@@ -53,6 +53,15 @@ pub enum Step<'a> {
     },
     /// A list is complete.
     List,
+}
+
+/// A list that is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Each has a higher number than the one before; 0: there was none.
+    pub number: u64,
+    /// Which connection of the cluster it came over.
+    pub connection: u64,
 }
 
 /// A write of ours that a store has to see before it may be planned on.
@@ -121,11 +130,11 @@ impl Progress {
     /// Whether the store has seen that write, or what became of it.
     pub fn has_passed(&self, ticket: Ticket) -> bool {
         let state = self.state.lock();
-        state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended > ticket.lists_begun
+        state.seen.is_some_and(|seen| seen >= ticket.version) || state.list_ended.number > ticket.lists_begun
     }
 
-    /// The last list that is complete: each has a higher number than the one before.
-    pub fn list(&self) -> u64 {
+    /// The last list that is complete.
+    pub fn list(&self) -> Listed {
         self.state.lock().list_ended
     }
 
@@ -157,7 +166,7 @@ impl Progress {
     }
 
     /// A list is complete at this version. Only a list can take the count back.
-    pub(crate) fn end_list(&self, list: u64, version: Option<u64>) {
+    pub(crate) fn end_list(&self, list: Listed, version: Option<u64>) {
         self.advance(|state| {
             state.seen = version;
             state.list_ended = list;
@@ -201,7 +210,7 @@ impl std::fmt::Debug for Progress {
         let state = self.state.lock();
         f.debug_struct("Progress")
             .field("seen", &state.seen)
-            .field("lists", &state.list_ended)
+            .field("lists", &state.list_ended.number)
             .finish_non_exhaustive()
     }
 }
@@ -210,11 +219,15 @@ impl std::fmt::Debug for Progress {
 mod tests {
     use super::*;
 
+    fn end(progress: &Progress, number: u64, version: u64) {
+        progress.end_list(Listed { number, connection: 0 }, Some(version));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_write_is_passed_by_its_version_or_by_a_later_list() {
         let progress = Progress::default();
         let list = progress.begin_list();
-        progress.end_list(list, Some(5));
+        end(&progress, list, 5);
         assert!(progress.is_synced());
         let ticket = progress.ticket(7);
         assert!(!progress.has_passed(ticket));
@@ -227,12 +240,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_restored_etcd_does_not_close_a_fence_for_ever() {
         let progress = Progress::default();
-        progress.end_list(progress.begin_list(), Some(100));
+        end(&progress, progress.begin_list(), 100);
         let running = progress.begin_list();
         let ticket = progress.ticket(120);
-        progress.end_list(running, Some(90));
+        end(&progress, running, 90);
         assert!(!progress.has_passed(ticket), "that list may have been read before the write");
-        progress.end_list(progress.begin_list(), Some(95));
+        end(&progress, progress.begin_list(), 95);
         assert!(progress.has_passed(ticket));
     }
 }

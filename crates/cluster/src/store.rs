@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use kubeocean_model::bind::BindingObject;
 use kubeocean_model::key::Key;
 use kubeocean_model::object::Object;
 use parking_lot::RwLock;
@@ -28,6 +29,12 @@ pub trait Shape: Send + Sync + 'static {
 impl Shape for Object {
     fn of(object: Object) -> Self {
         object
+    }
+}
+
+impl Shape for BindingObject {
+    fn of(object: Object) -> Self {
+        Self::read(&object)
     }
 }
 
@@ -172,7 +179,7 @@ impl<S, T: Shape> Store<S, T> {
 
     /// A server contradicted what is known of this object. If that is still so in a while, the informer lists anew.
     /// Whoever wrote assumed this version.
-    pub(crate) fn doubt(&self, key: &Key<S>, version: &str) {
+    pub fn doubt(&self, key: &Key<S>, version: &str) {
         if self.get(key).is_some_and(|entry| *entry.resource_version == *version) {
             self.doubts.add(key, version);
         }

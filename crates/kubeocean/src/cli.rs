@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Manager(Box<inline::Managing>),
     /// Make the leased nodes of one worker cluster virtual nodes: runs in the computing cluster, one per worker cluster
     Syncer(Box<kubeocean_syncer::args::SyncerArgs>),
+    /// Answer as the kubelets of one worker cluster's virtual nodes: runs in the computing cluster, one or more per worker cluster
+    Proxier(Box<kubeocean_proxier::args::ProxierArgs>),
     /// Bring a worker cluster into the computing cluster
     Bind(Box<bind::Args>),
     /// Let a worker cluster go
@@ -62,11 +64,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Crds(args) => crds::run(&args),
         Command::WorkerManifest(args) => worker_manifest::run(args),
         Command::WorkerKubeconfig(args) => runtime()?.block_on(worker_kubeconfig::run(args)),
-        Command::Manager(args) => {
-            let workloads = inline::workloads(&args)?;
-            Ok(workers()?.block_on(kubeocean_manager::run::run(args.manager, workloads))?)
-        }
+        Command::Manager(args) => workers()?.block_on(inline::run(*args)),
         Command::Syncer(args) => Ok(workers()?.block_on(kubeocean_syncer::run::run(*args))?),
+        Command::Proxier(args) => Ok(workers()?.block_on(kubeocean_proxier::run::run(*args))?),
         Command::Bind(args) => runtime()?.block_on(bind::run(&args)),
         Command::Unbind(args) => runtime()?.block_on(unbind::run(&args)),
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),

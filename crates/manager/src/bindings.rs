@@ -24,6 +24,7 @@ use kubeocean_model::object::Meta;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use crate::certainty::Asked;
 use crate::contest::{Advice, CONTEST, Contests, MENDS};
 use crate::inline::Host;
 use crate::observe::Rounds;
@@ -121,11 +122,10 @@ impl Bindings {
         // One of that name may have gone before this one came.
         self.stop_the_gone();
         let object = &seen.0;
-        let hold = match self.hold_of(object).await {
-            Ok(hold) => hold,
+        let (asked, decision) = match self.decide_for_certain(key, object).await {
+            Ok(decided) => decided,
             Err(verdict) => return verdict,
         };
-        let decision = self.decide(object, hold.as_ref());
         if let Some(Telling { reason, message, .. }) = &decision.farewell {
             let subject = subject(&object.meta);
             let told = self.recorder.tell_for_certain(&subject, Severity::Warning, *reason, message.as_str());
@@ -133,7 +133,7 @@ impl Bindings {
                 return Verdict::Failed("not-told");
             }
         }
-        let failed = match self.write_all(key, object, hold.as_ref(), &decision).await {
+        let failed = match self.write_all(key, object, &asked, &decision).await {
             Ok(()) => None,
             Err(Failed::Told) => return Verdict::Failed("refused"),
             Err(Failed::NotNow(verdict)) => return verdict,
@@ -153,7 +153,7 @@ impl Bindings {
         if decision.counts {
             self.prober.count_soon(object);
         }
-        if let Some(hold) = &hold
+        if let Some(hold) = &asked.hold
             && decision.actions.iter().any(|action| action.precondition.uid.as_deref() == Some(&*hold.uid))
         {
             // No store shows it, and so nobody says that it is gone.
@@ -183,24 +183,13 @@ impl Bindings {
         self.recorder.tell_all(&subject(&object.meta), events);
     }
 
-    /// What the syncer of a binding holds the lead by, when nothing else of the syncer is left.
-    async fn hold_of(&self, object: &BindingObject) -> Result<Option<Meta>, Verdict> {
-        let rival = self.world.rival(object);
-        let Some(name) = bind::hold_of(object, rival.as_deref()) else { return Ok(None) };
-        if !self.world.children_of(object).is_empty() {
-            return Ok(None);
-        }
-        let key = Key::new(self.installation.namespace.as_str(), name.as_str());
-        let found = self.virt.get(&kinds::LEASE, &key).await;
-        found.map(|hold| hold.map(|hold| hold.meta)).map_err(|_| Verdict::Failed("unreachable"))
-    }
-
     /// The situation, and what should be done about it.
-    fn decide(&self, object: &BindingObject, hold: Option<&Meta>) -> Decision {
+    pub(crate) fn decide(&self, object: &BindingObject, asked: &Asked) -> Decision {
         let uid = &*object.meta.uid;
         let finding = self.prober.finding(uid);
         let remains = self.prober.remains(uid);
-        let existing = self.world.children_of(object);
+        let mut existing = self.world.children_of(object);
+        existing.extend(asked.unseen.iter().cloned());
         let leftovers = self.world.leftovers_of(object);
         let rival = self.world.rival(object);
         // What another cluster says is nothing to us.
@@ -232,7 +221,7 @@ impl Bindings {
             hosting: &hosting,
             refusal: refusal.as_ref(),
             leftovers: &leftovers,
-            hold,
+            hold: asked.hold.as_ref(),
             remains: &remains,
             now: self.reconciler.clock.now(),
         };
@@ -290,7 +279,7 @@ impl Bindings {
         &self,
         key: &Key<Virtual>,
         object: &BindingObject,
-        hold: Option<&Meta>,
+        asked: &Asked,
         decision: &Decision,
     ) -> Result<(), Failed> {
         let uid = &*object.meta.uid;
@@ -345,7 +334,7 @@ impl Bindings {
         let lasting = trouble.as_ref().filter(|_| lasts).map(|(_, refusal)| refusal.clone());
         if let Some(refusal) = refusal.or(lasting) {
             self.refusals.lock().insert(uid.to_owned(), refusal);
-            let mut again = self.decide(object, hold);
+            let mut again = self.decide(object, asked);
             if let Some(status) = &again.status {
                 self.write_status(key, object, status).await;
             }

@@ -3,9 +3,11 @@
 //! What watches runs always; what writes, and what looks at worker clusters, runs while this process leads.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::Cluster;
@@ -15,6 +17,7 @@ use kubeocean_cluster::leader::Leadership;
 use kubeocean_cluster::metrics::{Metrics, MetricsError, Observation};
 use kubeocean_cluster::queue::{Queue, Retry};
 use kubeocean_cluster::reconcile::{Plan, Reconciler};
+use kubeocean_cluster::together;
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{MANAGER, Role};
 use kubeocean_model::key::{Key, Virtual};
@@ -22,6 +25,7 @@ use kubeocean_model::nameless;
 use tokio_util::sync::CancellationToken;
 
 use crate::bindings::{Bindings, CurrentTemplates, Mode};
+use crate::certificates::Approver;
 use crate::contest::Contests;
 use crate::inline::{Host, Workload};
 use crate::observe;
@@ -78,6 +82,7 @@ pub struct Manager {
     pub queues: Queues,
     policies: Reconciler<Key<Virtual>>,
     sweeper: Sweeper,
+    approver: Approver,
     host: Option<Host>,
     leadership: Leadership,
     _observations: Vec<Observation>,
@@ -106,6 +111,7 @@ impl Manager {
             secrets: Queue::new("secrets", retry(usual), &metrics),
             policies: Queue::new("policies", retry(usual), &metrics),
             suspects: Queue::new("suspects", retry(usual), &metrics),
+            requests: Queue::new("requests", retry(usual), &metrics),
         };
         let (world, watching) = World::watch(&virt, &installation.namespace, &queues);
         let prober = Prober::new(&virt, &world, &queues, connect, &metrics, &installation.namespace, seed);
@@ -130,6 +136,17 @@ impl Manager {
             reconciler = reconciler.following(kind.clone(), store);
             suspects = suspects.following(kind.clone(), store);
         }
+        let approver = Approver {
+            virt: virt.clone(),
+            world: world.clone(),
+            asked: world.asked.clone(),
+            namespace: installation.namespace.clone(),
+            reconciler: Reconciler::new(queues.requests.clone(), applier.clone(), &clock)
+                .following(kinds::SIGNING_REQUEST, &world.asked.requests),
+            recorder: recorder.clone(),
+            advertised: parking_lot::RwLock::default(),
+            told: parking_lot::Mutex::default(),
+        };
         let policies = Reconciler::new(queues.policies.clone(), applier, &clock)
             .following(kinds::POLICY, &world.policies);
         let observations = observe::bindings(&metrics, &world)?;
@@ -162,6 +179,7 @@ impl Manager {
             queues,
             policies,
             sweeper,
+            approver,
             host,
             leadership,
             _observations: observations,
@@ -169,11 +187,22 @@ impl Manager {
         Ok((manager, Background { watching, reporter }))
     }
 
-    /// Everything in one future, for who supervises nothing: never ends by itself.
+    /// Says where this process is reached, where it runs proxiers itself: it approves the certificate for that address, and for no other,
+    /// when it asks for it.
+    #[must_use]
+    pub fn advertising(self, address: Option<IpAddr>) -> Self {
+        *self.approver.advertised.write() = address;
+        self
+    }
+
+    /// Everything in one future, for who supervises nothing: never ends by itself. Each part is looked after only when something has
+    /// happened to it: a dozen watches, each asked at every event of the others, would be most of the work.
     pub async fn run(self, background: Background) {
         let Background { watching, reporter } = background;
-        let watching = watching.into_iter().map(|(_, watching)| watching);
-        tokio::join!(futures::future::join_all(watching), reporter.run(), self.terms());
+        let mut parts: Vec<BoxFuture<'_, ()>> = watching.into_iter().map(|(_, watching)| watching).collect();
+        parts.push(Box::pin(reporter.run()));
+        parts.push(Box::pin(self.terms()));
+        together::all(parts).await;
     }
 
     /// One term after the other, for ever.
@@ -185,15 +214,17 @@ impl Manager {
                 drop(changes.wait_for(|leads| !*leads).await);
                 stop.cancel();
             };
-            tokio::join!(
-                self.lead_bindings(stop.clone()),
-                self.lead_probes(stop.clone()),
-                self.lead_secrets(stop.clone()),
-                self.lead_policies(stop.clone()),
-                self.lead_sweep(stop.clone()),
-                self.lead_host(stop.clone()),
-                end,
-            );
+            let duties: [BoxFuture<'_, ()>; 8] = [
+                Box::pin(self.lead_bindings(stop.clone())),
+                Box::pin(self.lead_probes(stop.clone())),
+                Box::pin(self.lead_secrets(stop.clone())),
+                Box::pin(self.lead_policies(stop.clone())),
+                Box::pin(self.lead_sweep(stop.clone())),
+                Box::pin(self.lead_certificates(stop.clone())),
+                Box::pin(self.lead_host(stop.clone())),
+                Box::pin(end),
+            ];
+            together::all(duties).await;
         }
     }
 
@@ -267,6 +298,19 @@ impl Manager {
         }
         let look = |suspect| async move { self.sweeper.look(&suspect).await };
         self.queues.suspects.run_until(stop, BINDINGS, look).await;
+    }
+
+    /// Approves certificates while this process leads.
+    pub async fn lead_certificates(&self, stop: CancellationToken) {
+        if stop.run_until_cancelled(self.world.synced()).await.is_none() {
+            return;
+        }
+        if stop.run_until_cancelled(self.approver.introduce()).await.is_none() {
+            return;
+        }
+        self.world.asked.wake(&self.queues.requests);
+        let look = |key| async move { self.approver.look(&key).await };
+        self.queues.requests.run_until(stop, BINDINGS, look).await;
     }
 
     /// Runs inline workers while this process leads.

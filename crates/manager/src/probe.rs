@@ -86,6 +86,8 @@ const LEFT: [Kind; 7] = [
 pub struct Route {
     /// The connection, not dialled yet.
     pub client: kube::Client,
+    /// What it was made of, where kubelets are to be asked, too.
+    pub credentials: Option<Arc<Credentials>>,
     /// The address, for people.
     pub server: String,
 }
@@ -100,8 +102,9 @@ pub fn connect(brief: bool) -> Connect {
         Box::pin(async move {
             let credentials = Credentials::from_kubeconfig(&kubeconfig).await?;
             let server = credentials.server();
+            let kept = (!brief).then(|| Arc::new(credentials.clone()));
             let client = if brief { credentials.brief_client()? } else { credentials.client()? };
-            Ok(Route { client, server })
+            Ok(Route { client, credentials: kept, server })
         })
     })
 }
@@ -138,6 +141,8 @@ struct Line {
     asked_all: Option<Instant>,
     /// The generation of the binding that it was asked for.
     asked_for: i64,
+    /// For which generation of the binding failures are counted.
+    tried_for: i64,
     failures: u32,
 }
 
@@ -296,6 +301,9 @@ impl Prober {
         made_of: String,
     ) -> Verdict {
         let candidate = self.cluster_over(route.client);
+        if let Some(credentials) = &route.credentials {
+            candidate.begin_with(credentials);
+        }
         let finding = match self.ask_in_time(&candidate, &route.server, binding).await {
             Finding::Good(worker) => match self.is_ours(&worker.uid, &binding.mount_namespace).await {
                 Ok(true) => leads_home(),
@@ -352,10 +360,11 @@ impl Prober {
                 self.ask_in_time(&candidate, &route.server, binding).await
             }
             Ok(_) => {
-                cluster.replace_over(&route.client);
+                cluster.replace_by(&route.client, route.credentials.as_ref());
                 line.server = route.server;
                 line.made_of = made_of;
                 line.asked_all = None;
+                line.failures = 0;
                 // Also if this look is cut short: what is in use is known by where it comes from.
                 self.lines.lock().insert(binding.uid.clone(), line.clone());
                 return self.look_again(object, binding, line).await;
@@ -367,6 +376,10 @@ impl Prober {
     /// A look over the connection that there is.
     async fn look_again(&self, object: &BindingObject, binding: &Binding, line: &mut Line) -> Verdict {
         let Some(cluster) = line.cluster.clone() else { return Verdict::Done };
+        if std::mem::replace(&mut line.tried_for, object.meta.generation) != object.meta.generation {
+            // Who has just changed something waits for what comes of it.
+            line.failures = 0;
+        }
         let due = line.asked_all.is_none_or(|at| at.elapsed() >= ASK_ALL_EVERY);
         // Who edits a binding wants to know whether all is well with it now.
         let all = line.finding.is_trouble() || due || line.asked_for != object.meta.generation;
@@ -459,6 +472,7 @@ impl Line {
             made_of: String::new(),
             asked_all: None,
             asked_for: 0,
+            tried_for: 0,
             failures: 0,
         }
     }
@@ -481,14 +495,25 @@ impl Line {
         self.finding = finding;
         self.kept = false;
         self.asked_all = None;
-        Verdict::Again((AGAIN_SOON * 2_u32.saturating_pow(self.failures.min(8))).min(most))
+        Verdict::Again(self.pause(most))
+    }
+
+    /// How long to wait after so many failures.
+    fn pause(&self, most: Duration) -> Duration {
+        (AGAIN_SOON * 2_u32.saturating_pow(self.failures.min(8))).min(most)
     }
 
     /// A kubeconfig is no good. What there is stays.
     fn refuse(&mut self, finding: Finding) -> Verdict {
         let word = word(&finding);
+        let passes = matches!(finding, Finding::Unreachable { .. });
         self.finding = finding;
         self.kept = self.cluster.is_some();
+        if self.kept && passes {
+            // It was good, and may be away for a moment, whatever the Secret says.
+            self.failures = self.failures.saturating_add(1);
+            return Verdict::Again(self.pause(LOST_LOOK_EVERY));
+        }
         Verdict::Failed(word)
     }
 }
@@ -520,7 +545,7 @@ fn word(finding: &Finding) -> &'static str {
         Finding::BadKubeconfig(_) => "bad-kubeconfig",
         Finding::Unreachable { .. } => "worker-unreachable",
         Finding::Unauthorized { .. } => "worker-unauthorized",
-        Finding::MountNamespaceMissing => "mount-namespace-missing",
+        Finding::MountNamespaceMissing | Finding::MountNamespaceEnds => "mount-namespace-missing",
         Finding::Denied { .. } => "worker-denied",
         Finding::Good(_) => "worker-changed",
     }

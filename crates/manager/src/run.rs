@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,10 +89,11 @@ pub fn follow_templates(
     (current, look)
 }
 
-/// Runs a manager until it is told to stop by a signal.
+/// Runs a manager until it is told to stop by a signal. `reached_at` is where workloads of its own are reached, for which it approves their certificate.
 pub async fn run(
     args: ManagerArgs,
     workloads: BTreeMap<Role, Arc<dyn Workload>>,
+    reached_at: Option<IpAddr>,
 ) -> Result<(), ManagerError> {
     let ManagerArgs {
         worker_mode,
@@ -170,6 +172,7 @@ pub async fn run(
         metrics,
         seed: None,
     })?;
+    let manager = manager.advertising(reached_at.filter(|_| worker_mode == WorkerMode::Inline));
     tell_readiness(&admin, &manager);
     introduction.over();
     let manager = Arc::new(manager);
@@ -249,6 +252,7 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
             ("secrets", queues.secrets.oldest()),
             ("policies", queues.policies.oldest()),
             ("suspects", queues.suspects.oldest()),
+            ("requests", queues.requests.oldest()),
         ];
         match oldest.into_iter().find(|(_, age)| *age > LONGEST_WAIT) {
             Some((queue, age)) => Err(format!("{queue}: one has been waiting for {} s", age.as_secs())),
@@ -263,6 +267,7 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
             "secrets": queues.secrets.sizes(),
             "policies": queues.policies.sizes(),
             "suspects": queues.suspects.sizes(),
+            "requests": queues.requests.sizes(),
         })
     });
     let world = manager.world.clone();
@@ -271,6 +276,8 @@ fn tell_readiness(admin: &Admin, manager: &Manager) {
         sizes.insert("clusterbindings".to_owned(), world.bindings.len().into());
         sizes.insert("resourceleasingpolicies".to_owned(), world.policies.len().into());
         sizes.insert("secrets".to_owned(), world.secrets.len().into());
+        sizes.insert("requests".to_owned(), world.asked.requests.len().into());
+        sizes.insert("proxier pods".to_owned(), world.asked.pods.len().into());
         for (kind, store) in world.children.iter() {
             sizes.insert(kind.plural.to_string(), store.len().into());
         }
@@ -333,5 +340,6 @@ fn leading(supervisor: Supervisor, manager: &Arc<Manager>) -> Supervisor {
         "secrets" => lead_secrets,
         "policies" => lead_policies,
         "sweep" => lead_sweep,
+        "certificates" => lead_certificates,
     )
 }

@@ -19,6 +19,8 @@ use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::nameless::PolicyObject;
 use kubeocean_model::object::{Meta, Object};
 
+use crate::certificates::Asked;
+
 /// A binding, as it is kept.
 #[derive(Debug)]
 pub struct SeenBinding(pub BindingObject);
@@ -108,6 +110,8 @@ pub struct Queues {
     pub policies: Queue<Key<Virtual>>,
     /// Objects that may be nobody's.
     pub suspects: Queue<Suspect>,
+    /// Certificates that are asked for.
+    pub requests: Queue<Key<Virtual>>,
 }
 
 /// The stores. Clones are the same.
@@ -123,6 +127,8 @@ pub struct World {
     pub children: Arc<Vec<(Kind, Store<Virtual, Object>)>>,
     /// What syncers make in V, by kind.
     pub leftovers: Arc<Vec<(Kind, Store<Virtual, SeenMeta>)>>,
+    /// Certificates that are asked for, and who may ask.
+    pub asked: Asked,
 }
 
 /// A loop that keeps a store current.
@@ -215,12 +221,15 @@ impl World {
             leftovers.push((kind.clone(), informer.store()));
             loops.push((kind.plural.to_string(), Box::pin(informer.run())));
         }
+        let (asked, more) = Asked::watch(virt, namespace, &queues.requests);
+        loops.extend(more);
         let world = Self {
             bindings,
             policies,
             secrets,
             children: Arc::new(children),
             leftovers: Arc::new(leftovers),
+            asked,
         };
         *known.write() = Some(world.clone());
         (world, loops)
@@ -232,6 +241,8 @@ impl World {
             ("clusterbindings".to_owned(), self.bindings.progress().clone()),
             ("policies".to_owned(), self.policies.progress().clone()),
             ("secrets".to_owned(), self.secrets.progress().clone()),
+            ("requests".to_owned(), self.asked.requests.progress().clone()),
+            ("proxier pods".to_owned(), self.asked.pods.progress().clone()),
         ];
         all.extend(
             self.children.iter().map(|(kind, store)| (kind.plural.to_string(), store.progress().clone())),
@@ -252,6 +263,11 @@ impl World {
     /// The binding with this uid.
     pub fn by_uid(&self, uid: &str) -> Option<Arc<Entry<SeenBinding>>> {
         self.bindings.by(&BY_UID, uid).into_iter().next()
+    }
+
+    /// Whether a binding has this `clusterID`.
+    pub fn is_bound(&self, cluster_id: &str) -> bool {
+        !self.bindings.keys_by(&BY_CLUSTER_ID, cluster_id).is_empty()
     }
 
     /// The older binding that has the `clusterID` of this one.
@@ -325,6 +341,7 @@ impl World {
             (seen.0.claims().map(str::to_owned), seen.0.bound_to().map(str::to_owned))
         };
         if old.map(right) != new.map(right) {
+            self.asked.wake(&queues.requests);
             // Its clusterID may be another's now.
             for id in old.iter().chain(new).filter_map(|seen| seen.0.claims()) {
                 for other in
@@ -346,6 +363,7 @@ impl World {
         for (policy, _) in self.policies.all() {
             queues.policies.add(policy);
         }
+        self.asked.wake(&queues.requests);
         if let Some(gone) = old {
             for child in self.children_of(&gone.0) {
                 queues.suspects.add(Suspect { kind: child.kind, key: child.object.key() });

@@ -160,6 +160,14 @@ pub mod kinds {
     /// `authentication.k8s.io/v1` `SelfSubjectReview`: who are we?
     pub const SELF_REVIEW: Kind =
         Kind::cluster_scoped("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews");
+    /// `metrics.k8s.io/v1beta1` `PodMetrics`: what pods use. Made when it is asked for.
+    pub const POD_METRICS: Kind = Kind::namespaced("metrics.k8s.io", "v1beta1", "PodMetrics", "pods");
+    /// `authentication.k8s.io/v1` `TokenReview`: who is that?
+    pub const TOKEN_REVIEW: Kind =
+        Kind::cluster_scoped("authentication.k8s.io", "v1", "TokenReview", "tokenreviews");
+    /// `authorization.k8s.io/v1` `SubjectAccessReview`: may they?
+    pub const SUBJECT_ACCESS_REVIEW: Kind =
+        Kind::cluster_scoped("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews");
     /// Our `ClusterBinding`.
     pub const BINDING: Kind = Kind::cluster_scoped(
         kubeocean_api::GROUP,

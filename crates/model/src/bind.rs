@@ -24,7 +24,7 @@ use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
 
 pub use children::{Child, Existing, KINDS as CHILD_KINDS, MENDED, Refusal, Served, served};
-pub use finding::{Finding, Swapped, Trouble, Worker};
+pub use finding::{Finding, Swapped, Trouble, Worker, certificate_trouble};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
 pub use unbind::{Leftover, Remains};
 
@@ -201,6 +201,8 @@ pub struct Decision {
     pub events: Vec<Telling>,
     /// Whether what is left in P is to be counted now: nobody works there any more.
     pub counts: bool,
+    /// Whether this is the last that is written for a binding: nobody looks after it any more.
+    pub is_last: bool,
 }
 
 /// An Event about the binding.
@@ -263,6 +265,13 @@ pub fn hold_of(object: &BindingObject, rival: Option<&str>) -> Option<String> {
     let goes = object.meta.is_deleting() && object.has_finalizer(CLUSTER_BINDING_MANAGER);
     let cluster_id = object.claims().filter(|_| goes && rival.is_none())?;
     ClusterId::parse(cluster_id).ok().map(|id| id.syncer())
+}
+
+/// Whether a binding, as the API server has it now, goes no less than it did when that was decided on. A store may be behind, and
+/// a restored etcd may have taken back that the syncer has done its work.
+pub fn goes_as_seen(seen: &BindingObject, now: &BindingObject) -> bool {
+    let stage = |one: &BindingObject| (one.meta.uid.clone(), one.meta.is_deleting(), unbind::is_done(one));
+    stage(seen) == stage(now)
 }
 
 /// What becomes of a binding's tasks in the manager's own process.

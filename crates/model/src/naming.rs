@@ -18,7 +18,7 @@ use md5::{Digest, Md5};
 
 use crate::object::Meta;
 
-pub use port::{Port, free_port};
+pub use port::{Port, conflicts, free_port, with_conflict};
 
 /// A name, a label value or a DNS label has at most this many characters.
 const LABEL_LENGTH: usize = 63;
@@ -249,7 +249,7 @@ fn hashed(readable: &str, hash: &str) -> String {
     format!("{beginning}-{hash}")
 }
 
-fn md5(text: &str) -> String {
+pub(crate) fn md5(text: &str) -> String {
     Md5::digest(text).iter().fold(String::with_capacity(32), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex

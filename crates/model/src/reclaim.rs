@@ -54,6 +54,8 @@ pub struct VirtualPod {
     grace: u32,
     /// Whether it was told that it has to go.
     is_told: bool,
+    /// When it was bound to its node, to the second.
+    bound_at: Option<Timestamp>,
 }
 
 #[derive(Deserialize, Default)]
@@ -106,6 +108,7 @@ impl VirtualPod {
             one["type"] == ConditionType::DisruptionTarget.as_str()
                 && one["reason"] == Disruption::LeaseEnds.as_str()
         };
+        let since = |one: &Value| one["lastTransitionTime"].as_str()?.parse().ok();
         let grace = spec.termination_grace_period_seconds.unwrap_or(i64::from(LONGEST_END)).max(0);
         Self {
             node: spec.node_name,
@@ -115,8 +118,14 @@ impl VirtualPod {
             ports: ports.into_boxed_slice(),
             grace: u32::try_from(grace).unwrap_or(u32::MAX),
             is_told: status.conditions.iter().any(told),
+            bound_at: status.conditions.iter().find(|one| one["type"] == "PodScheduled").and_then(since),
             object,
         }
+    }
+
+    /// When it was bound to its node, as far as its conditions say: whoever sets `spec.nodeName` by hand says nothing.
+    pub fn bound_at(&self) -> Option<Timestamp> {
+        self.bound_at
     }
 
     /// Whether it may stay when the borrower's own window closes.

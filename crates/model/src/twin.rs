@@ -11,6 +11,8 @@
 //!
 //! Deliberately absent: how a twin is made, and what V is told of it. That is for `project` and `reflect`.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::{annotations, labels};
 
@@ -19,8 +21,9 @@ use crate::key::{Key, Physical};
 use crate::object::{Meta, Object};
 use crate::reclaim::VirtualPod;
 
-/// P's scheduler had this long to place a twin. Nodes that come and go are found again in less.
-const PLACED_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+/// P's scheduler has this long to place a twin, counted by who waits: the clocks of two clusters may be hours apart, and a twin must not
+/// be given up in the moment of its birth. Nodes that come and go are found again in less.
+pub const PLACED_WITHIN: Duration = Duration::from_secs(300);
 
 /// By what we would know a twin that was made before: of this binding, and of this very pod.
 pub const TWIN_MARK: Mark =
@@ -88,11 +91,10 @@ pub fn stop(pod: &VirtualPod, twin: &Object, now: Timestamp) -> Option<Action> {
 /// The clocks of two clusters differ by a little, and the way from one to the other takes a moment.
 const SLACK: i64 = 5;
 
-/// When P's scheduler has had its time; `None`: the twin has a node.
-pub fn placed_by(twin: &Object) -> Option<Timestamp> {
+/// Whether P's scheduler has still to find a node for it.
+pub fn waits_for_a_node(twin: &Object) -> bool {
     let has_node = twin.text("spec", &["nodeName"]).is_some_and(|node| !node.is_empty());
-    let made_at = twin.meta.creation_timestamp.filter(|_| !has_node && !twin.meta.is_deleting())?;
-    made_at.checked_add(PLACED_WITHIN).ok()
+    !has_node && !twin.meta.is_deleting()
 }
 
 /// What P's scheduler says of a twin without a node.

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::spec::{ClusterSpec, Spec};
 use crate::state::Phase;
 use crate::world::{Running, World};
-use crate::{doctor, home, image, kubeconfig, ready, sim};
+use crate::{doctor, home, image, kubeconfig, metrics_server, ready, sim};
 
 /// Logs, etcd's files and container layers of three clusters in a day of use.
 const SANDBOX_NEEDS_MIB: u64 = 500;
@@ -202,16 +202,35 @@ impl World {
             let kwok = cluster.plane.borrow().kwok(&sim::pods(index))?;
             self.start(kwok)?;
         }
-        if spec.real_nodes > 0
-            && let Some(plan) = self.network
-        {
+        // Also where all nodes are simulated: pods of other clusters may ask for its names.
+        if let Some(plan) = self.network {
             let core_dns = cluster.plane.borrow().core_dns(plan)?;
             self.start(core_dns)?;
             let failed = ready::api_error(name, "publishing the cluster DNS");
             crate::dns::publish(&client, plan, index).await.map_err(failed)?;
         }
+        if spec.metrics_server {
+            self.start_metrics_server(cluster, name, &client).await?;
+        }
         self.alive(name, ready::accepts_pods(&client, name)).await?;
         Ok(client)
+    }
+
+    /// It ends at once where it may not read what it needs, so its rights come first. When it has figures, whoever wants them sees.
+    async fn start_metrics_server(
+        &self,
+        cluster: &Running,
+        name: &str,
+        client: &kube::Client,
+    ) -> Result<(), Error> {
+        let (address, authority, launch) = {
+            let plane = cluster.plane.borrow();
+            (plane.address, plane.authority.pem(), plane.metrics_server()?)
+        };
+        let failed = ready::api_error(name, "publishing metrics-server");
+        metrics_server::publish(client, address, &authority).await.map_err(failed)?;
+        self.alive(name, metrics_server::may_start(client, name)).await?;
+        self.start(launch)
     }
 
     /// Starts the API server; on another port where someone took the chosen one in between.
@@ -312,6 +331,9 @@ pub(crate) fn programs_for(spec: &Spec) -> Vec<Program> {
     }
     if spec.real_nodes() > 0 {
         programs.extend([Program::Kubelet, Program::KubeProxy, Program::Coredns]);
+    }
+    if spec.metrics_servers() > 0 {
+        programs.insert(Program::MetricsServer);
     }
     programs.into_iter().collect()
 }

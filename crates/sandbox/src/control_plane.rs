@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, io_error};
 use crate::kubeconfig::{self, Access};
 use crate::lab::{Program, Toolset};
+use crate::metrics_server;
 use crate::net::Plan;
 use crate::pki::{self, Authority, Identity, write_private};
 use crate::process::Launch;
@@ -307,6 +308,37 @@ impl ControlPlane {
         );
         write_private(&corefile, &text)?;
         self.program(Program::Coredns, vec!["-conf".into(), corefile.display().to_string()])
+    }
+
+    pub(crate) fn metrics_server(&self) -> Result<Launch, Error> {
+        let kubeconfig = self.component_kubeconfig("metrics-server", metrics_server::USER, None)?;
+        let kubeconfig = kubeconfig.display();
+        let serving = self.authority.server(
+            "metrics-server-serving",
+            metrics_server::USER,
+            None,
+            &[IpAddr::V4(self.address)],
+            &[metrics_server::HOST],
+        )?;
+        self.program(
+            Program::MetricsServer,
+            vec![
+                format!("--kubeconfig={kubeconfig}"),
+                format!("--authentication-kubeconfig={kubeconfig}"),
+                format!("--authorization-kubeconfig={kubeconfig}"),
+                format!("--bind-address={}", self.address),
+                format!("--secure-port={}", metrics_server::PORT),
+                format!("--tls-cert-file={}", serving.certificate.display()),
+                format!("--tls-private-key-file={}", serving.key.display()),
+                // Faults of a kubelet's certificate show, as they do where people run it.
+                format!("--kubelet-certificate-authority={}", self.authority.certificate().display()),
+                "--kubelet-preferred-address-types=InternalIP".into(),
+                "--kubelet-use-node-status-port".into(),
+                // The least that it takes: two looks make a figure. It wants to have given up on a kubelet before it looks again.
+                "--metric-resolution=10s".into(),
+                "--kubelet-request-timeout=8s".into(),
+            ],
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -28,6 +28,36 @@ pub(crate) fn write_base_images(path: &Path) -> Result<(), Error> {
     let wait_for_term = "trap 'exit 0' TERM INT; sleep 2147483647 & wait";
     let images = [(BUSYBOX_IMAGE, vec!["sh"]), (PAUSE_IMAGE, vec!["/bin/sh", "-c", wait_for_term])];
     write_archive(path, &layer, &images).map_err(io_error("writing", path))
+}
+
+/// Writes an archive with one image to `path`: a program of this machine in `/bin`, and the libraries that it is linked to.
+///
+/// For [`Spec::image`](crate::Spec::image): so that the program under test runs in pods as it would anywhere.
+pub fn write_program_image(path: &Path, name: &str, program: &Path) -> Result<(), Error> {
+    let layer = program_layer(program).map_err(io_error("reading", program))?;
+    let command = program.file_name().and_then(|name| name.to_str()).unwrap_or("sh");
+    write_archive(path, &layer, &[(name, vec![command])]).map_err(io_error("writing", path))
+}
+
+fn program_layer(program: &Path) -> std::io::Result<Vec<u8>> {
+    let mut layer = tar::Builder::new(Vec::new());
+    let own = Path::new("bin").join(program.file_name().unwrap_or_default());
+    let libraries = libraries(program)?;
+    let files = [(own.as_path(), program)].into_iter();
+    let beside = libraries.iter().map(|path| (path.strip_prefix("/").unwrap_or(path), path.as_path()));
+    for (within, file) in files.chain(beside) {
+        let content = fs::read(file)?;
+        layer.append_data(&mut header(tar::EntryType::Regular, 0o755, content.len()), within, &*content)?;
+    }
+    layer.into_inner()
+}
+
+/// The shared libraries of a program, and what loads them. None if it is linked statically.
+fn libraries(program: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let found = Command::new("ldd").arg(program).output()?;
+    let told = String::from_utf8_lossy(&found.stdout);
+    let paths = told.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(paths.map(PathBuf::from).collect())
 }
 
 /// busybox under its own name and under those of its applets.

@@ -35,6 +35,7 @@ pub struct ClusterSpec {
     pub(crate) name: String,
     pub(crate) sim_nodes: usize,
     pub(crate) real_nodes: usize,
+    pub(crate) metrics_server: bool,
     pub(crate) extra_args: Vec<(String, String)>,
 }
 
@@ -139,6 +140,16 @@ impl Spec {
         self
     }
 
+    /// Gives a cluster a metrics-server, for `kubectl top` and autoscalers. An API server finds it by an address of its own, and those
+    /// are there where there are real nodes, in whichever cluster.
+    #[must_use]
+    pub fn metrics_server(mut self, cluster: &str) -> Self {
+        for spec in self.clusters.iter_mut().filter(|spec| spec.name == cluster) {
+            spec.metrics_server = true;
+        }
+        self
+    }
+
     /// Adds a flag to a program of a cluster, as in `("kube-apiserver", "--v=4")`.
     #[must_use]
     pub fn extra_arg(mut self, cluster: &str, program: &str, flag: &str) -> Self {
@@ -154,6 +165,10 @@ impl Spec {
 
     pub(crate) fn sim_nodes(&self) -> usize {
         self.clusters.iter().map(|cluster| cluster.sim_nodes).sum()
+    }
+
+    pub(crate) fn metrics_servers(&self) -> usize {
+        self.clusters.iter().filter(|cluster| cluster.metrics_server).count()
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -190,13 +205,18 @@ impl Spec {
         if !self.images.is_empty() && self.real_nodes() == 0 {
             return invalid("images are for real nodes: ask for at least one, or leave the image out".into());
         }
+        if self.metrics_servers() > 0 && self.real_nodes() == 0 {
+            return invalid(
+                "metrics-server needs a network: ask for at least one real node, or leave it out".into(),
+            );
+        }
         Ok(())
     }
 }
 
 impl ClusterSpec {
     fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), sim_nodes: 0, real_nodes: 0, extra_args: Vec::new() }
+        Self { name: name.into(), sim_nodes: 0, real_nodes: 0, metrics_server: false, extra_args: Vec::new() }
     }
 
     pub(crate) fn extra_args<'a>(&'a self, program: &'a str) -> impl Iterator<Item = &'a str> {
@@ -241,5 +261,8 @@ mod tests {
         assert!(error.to_string().contains("at most 16"), "{error}");
         let error = Spec::new().workers(1, 1, 0).image("/nowhere.tar").check().expect_err("no file");
         assert!(error.to_string().contains("/nowhere.tar is not a file"), "{error}");
+        let spec = Spec::new().workers(1, 1, 0).metrics_server("worker-1");
+        let error = spec.check().expect_err("no network");
+        assert!(error.to_string().contains("ask for at least one real node"), "{error}");
     }
 }

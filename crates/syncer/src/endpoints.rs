@@ -3,7 +3,7 @@
 //! Virtual nodes are spread over the replicas that are ready by rendezvous: a replica that comes or goes moves its own share, and no
 //! other. Each node keeps its port for as long as it lives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -70,7 +70,11 @@ fn weight(vnode: &str, address: &str) -> (u64, String) {
 
 /// The ports of virtual nodes. Clones are the same: bindings whose proxiers share an address share one.
 #[derive(Clone, Default)]
-pub struct Ports(Arc<Mutex<BTreeMap<Holder, Port>>>);
+pub struct Ports {
+    held: Arc<Mutex<BTreeMap<Holder, Port>>>,
+    /// Those that a proxier could not bind: whoever has one gets another.
+    refused: Arc<Mutex<BTreeSet<Port>>>,
+}
 
 /// A binding's uid and the name of a virtual node: two bindings may want one name, until one of them learns that it is taken.
 type Holder = (String, String);
@@ -94,8 +98,10 @@ impl Ports {
         known: Option<Port>,
     ) -> Option<Port> {
         let holder = (binding_uid.to_owned(), vnode.to_owned());
-        let mut ports = self.0.lock();
-        let is_taken = |port: Port| ports.iter().any(|(other, taken)| *taken == port && *other != holder);
+        let mut ports = self.held.lock();
+        let refused = self.refused.lock();
+        let is_held = |port: Port| ports.iter().any(|(other, taken)| *taken == port && *other != holder);
+        let is_taken = |port: Port| refused.contains(&port) || is_held(port);
         let wanted = known.or_else(|| ports.get(&holder).copied());
         let port = match wanted.filter(|port| !is_taken(*port)) {
             Some(port) => port,
@@ -105,14 +111,19 @@ impl Ports {
         Some(port)
     }
 
+    /// A proxier could not bind these.
+    pub fn refuse(&self, ports: impl IntoIterator<Item = Port>) {
+        self.refused.lock().extend(ports);
+    }
+
     /// Nothing is known of a binding's virtual nodes any more: it is gone, or another process works for it.
     pub(crate) fn forget(&self, binding_uid: &str) {
-        self.0.lock().retain(|(owner, _), _| owner != binding_uid);
+        self.held.lock().retain(|(owner, _), _| owner != binding_uid);
     }
 
     /// The virtual node is gone.
     pub(crate) fn release(&self, binding_uid: &str, vnode: &str) {
-        self.0.lock().remove(&(binding_uid.to_owned(), vnode.to_owned()));
+        self.held.lock().remove(&(binding_uid.to_owned(), vnode.to_owned()));
     }
 }
 
@@ -134,5 +145,16 @@ mod tests {
         ports.release("u2", "vnode-a-b-c");
         assert_ne!(ports.of("u2", "vnode-other", preferred, None), first);
         assert_eq!(ports.of("u1", "vnode-a-b-c", preferred, None), first);
+    }
+
+    #[test]
+    fn a_port_that_a_proxier_cannot_bind_is_given_up() {
+        let ports = Ports::default();
+        let preferred = VnodeName::of(&ClusterId::parse("a").unwrap(), "n1").preferred_port();
+        let first = ports.of("u1", "vnode-a-n1", preferred, None);
+        ports.refuse(first);
+        let second = ports.of("u1", "vnode-a-n1", preferred, first);
+        assert!(second.is_some() && second != first);
+        assert_eq!(ports.of("u1", "vnode-a-n1", preferred, second), second);
     }
 }

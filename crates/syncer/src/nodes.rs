@@ -73,6 +73,7 @@ impl Syncer {
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
         let (preferred, known) = (derived.preferred_port(), existing.and_then(VirtualNode::port));
+        self.ports.refuse(self.world.port_conflicts());
         let Some(port) = self.ports.of(&self.subject.uid, vnode, preferred, known) else {
             return Verdict::Failed("no-port");
         };
@@ -147,6 +148,10 @@ impl Syncer {
         decision: &vnode::Decision,
     ) -> Result<Option<String>, Verdict> {
         let Situation { binding, physical_name, name: vnode, existing, .. } = *situation;
+        let removes = |action: &Action| {
+            matches!(action.verb, Verb::Delete { .. }) && [kinds::LEASE, kinds::NODE].contains(&action.kind)
+        };
+        let _ending = decision.actions.iter().any(removes).then(|| self.renewals.end(vnode));
         let mut uid = existing.map(|existing| existing.meta.uid.to_string());
         let mut version = None;
         let mut last: Option<String> = None;
@@ -229,7 +234,15 @@ impl Syncer {
         actions.extend(hostports::plan(binding, virtual_cluster, vnode, &ports, &placeholders));
         let mut all = Ok(());
         for action in &actions {
+            let makes = matches!(action.verb, Verb::Create { .. });
+            if let Some(wait) = self.makings.wait_for(action).filter(|_| makes) {
+                all = Err(Verdict::Again(wait));
+                continue;
+            }
             let outcome = self.reconciler.write(duty, action).await;
+            if makes && matches!(outcome, Outcome::Done(_)) {
+                self.makings.made(action);
+            }
             if !outcome.fulfils(action) {
                 self.complain(action, &outcome);
                 all = Err(outcome.verdict());

@@ -18,8 +18,8 @@ use crate::seen::SeenVnode;
 use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct OfBinding {
-    clusterbinding: String,
+pub(crate) struct OfBinding {
+    pub(crate) clusterbinding: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -126,7 +126,7 @@ impl Timekeeping {
     }
 }
 
-fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     Duration::try_from(to.duration_since(from)).unwrap_or_default().as_secs_f64()
 }
 
@@ -190,6 +190,10 @@ pub(crate) fn nodes(
     let vnodes = world.vnodes.clone();
     let number = |count: usize| Some(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
     let mut shown = vec![count.observe(labels.clone(), move || number(vnodes.len()))];
+    let help = "Pods on virtual nodes of this binding that have not ended";
+    let pods = part.shared("virtual_pod_total", help, Observed::<OfBinding>::default)?;
+    let known = world.clone();
+    shown.push(pods.observe(labels.clone(), move || number(live_pods(&known))));
     let help = "Pods of this binding in the worker cluster that have not ended";
     let twins = part.shared("physical_pod_total", help, Observed::<OfBinding>::default)?;
     let usage = world.usage.clone();
@@ -208,6 +212,14 @@ pub(crate) fn nodes(
         shown.push(family.observe_all(move || sums(measure, &of, &known)));
     }
     Ok(shown)
+}
+
+/// Those that only hold ports are none that anyone asked for.
+fn live_pods(world: &World) -> usize {
+    let on = |vnode: &str| {
+        world.pods_on(vnode).into_iter().filter(|pod| !pod.0.is_terminal && !pod.0.is_placeholder())
+    };
+    world.vnodes.all().iter().map(|(key, _)| on(&key.name).count()).sum()
 }
 
 fn each(measure: Measure, binding: &str, world: &World) -> Vec<(OfNode, f64)> {

@@ -10,8 +10,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::connector::Worker as Bound;
 use kubeocean_cluster::error::CallError;
-use kubeocean_cluster::progress::{Progress, Step};
+use kubeocean_cluster::progress::{Listed, Progress, Step};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::object::Meta;
@@ -63,14 +64,16 @@ struct State {
     known_at: Instant,
     heard_at: Instant,
     failures: u32,
-    /// Whether something could not be followed when it was last looked at.
+    /// Whether something could not be followed when someone last wanted to know.
     was_behind: bool,
     /// Why the last question failed.
     trouble: Option<String>,
     /// Another cluster answers in its place.
     refused: Option<String>,
     /// The lists that were complete when the cluster last proved to be the right one.
-    verified: Option<Vec<u64>>,
+    verified: Option<Vec<Listed>>,
+    /// The same, whatever answered since.
+    last_verified: Vec<Listed>,
     told: Option<Worker>,
     /// Someone asked while it was not known, and has to ask again: also if no question of ours fell into that time.
     passed_over: bool,
@@ -101,6 +104,7 @@ impl Pulse {
             trouble: None,
             refused: None,
             verified: None,
+            last_verified: Vec::new(),
             told: None,
             passed_over: false,
             forbidden: BTreeMap::new(),
@@ -165,7 +169,10 @@ impl Pulse {
         if self.policies.are_served() {
             behind.push(("worker policies", self.world.physical_policies.progress().clone()));
         }
-        behind.iter().any(|(_, progress)| progress.trouble().is_some())
+        let is_behind = behind.iter().any(|(_, progress)| progress.trouble().is_some());
+        // Who asks is held back, and has to ask again: also if no question of ours fell into that time.
+        self.state.lock().was_behind |= is_behind;
+        is_behind
     }
 
     /// Whether nodes may be kept alive: everything but a lost worker cluster.
@@ -198,9 +205,9 @@ impl Pulse {
         state.refused.clone().or_else(|| state.trouble.clone())
     }
 
-    fn lists(&self) -> Vec<u64> {
+    fn lists(&self) -> Vec<Listed> {
         let physical = self.world.physical_progress();
-        let mut lists: Vec<u64> = physical.iter().map(|(_, progress)| progress.list()).collect();
+        let mut lists: Vec<Listed> = physical.iter().map(|(_, progress)| progress.list()).collect();
         lists.push(self.world.physical_policies.progress().list());
         lists.extend(self.world.belongings.progress().map(Progress::list));
         lists.push(self.world.belongings.volumes.progress().list());
@@ -236,17 +243,24 @@ impl Pulse {
                     state.trouble = None;
                     state.refused = None;
                     // Another connection that came meanwhile has to show it itself.
-                    if self.phys.connection_number() == over {
+                    let is_same = self.phys.connection_number() == over;
+                    if is_same {
                         self.phys.proven(over);
                     }
+                    // What another cluster listed is not made true by who answers now: its connection was another one. Each is listed anew
+                    // over this one, and then asked about.
+                    let verified = Some(lists).filter(|lists| is_same && state.vouches_for(lists, over));
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
-                    is_news = state.verified.as_ref() != Some(&lists);
+                    is_news = state.verified != verified;
                     let volumes = Allowed::by_lender(&namespace.meta);
                     if *state.volumes != volumes {
                         state.volumes = Arc::new(volumes);
                         is_news = true;
                     }
-                    state.verified = Some(lists);
+                    if let Some(lists) = &verified {
+                        state.last_verified.clone_from(lists);
+                    }
+                    state.verified = verified;
                 }
                 // Nobody has said yet which cluster it should be; but it answers.
                 Ok(_) if expected.is_empty() => {
@@ -342,12 +356,20 @@ impl Pulse {
 
 /// The uids by which the worker cluster is known.
 pub(crate) fn identities(world: &World, subject: &Subject) -> Vec<String> {
-    let Some(seen) = world.bindings.get(&Key::cluster_scoped(&*subject.binding)) else { return Vec::new() };
-    let accepted = seen.0.meta.annotations.get(kubeocean_api::keys::annotations::ACCEPT_WORKER);
-    seen.0.bound_to().into_iter().chain(accepted).map(str::to_owned).collect()
+    let seen = world.bindings.get(&Key::cluster_scoped(&*subject.binding));
+    Bound::of(seen.as_ref().map(|seen| &seen.0)).identities
 }
 
 impl State {
+    /// Whether a cluster that answers as it should over this connection is the one that was listed: over the same connection, or earlier,
+    /// when it had proved who it is. What was never listed is nobody's.
+    fn vouches_for(&self, lists: &[Listed], connection: u64) -> bool {
+        let is_good = |(index, list): (usize, &Listed)| {
+            list.number == 0 || list.connection == connection || self.last_verified.get(index) == Some(list)
+        };
+        lists.iter().enumerate().all(is_good)
+    }
+
     fn is_lost(&self) -> bool {
         self.failures >= FAILURES && self.heard_at.elapsed() > LOST_AFTER
     }

@@ -58,9 +58,29 @@ pub(crate) struct Renewals {
     pub(crate) last: Arc<Mutex<BTreeMap<String, Instant>>>,
     /// Those that have a Lease: who was there when this term began, since whoever made them made that, too, and who got one since.
     pub(crate) known: Arc<Mutex<BTreeSet<String>>>,
+    /// Those that are being removed at this moment, Lease first.
+    pub(crate) ending: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// While it lives, a virtual node gets no new Lease.
+pub(crate) struct Ending<'a> {
+    all: &'a Mutex<BTreeSet<String>>,
+    vnode: &'a str,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(self.vnode);
+    }
 }
 
 impl Renewals {
+    /// A virtual node is about to be removed.
+    pub(crate) fn end<'a>(&'a self, vnode: &'a str) -> Ending<'a> {
+        self.ending.lock().insert(vnode.to_owned());
+        Ending { all: &self.ending, vnode }
+    }
+
     /// Renews for as long as this process leads.
     pub(crate) async fn run_until(&self, stop: CancellationToken) {
         self.queue.attend();
@@ -137,8 +157,12 @@ impl Renewals {
         }
     }
 
-    /// Whether a node goes by itself now. Its Lease goes before it, and is not made anew.
+    /// Whether a node goes by itself now. Its Lease goes before it, and is not made anew; not even if someone puts a pod there in the last
+    /// moment.
     fn goes(&self, vnode: &str) -> bool {
+        if self.ending.lock().contains(vnode) {
+            return true;
+        }
         let seen = self.world.vnodes.get(&Key::cluster_scoped(vnode));
         seen.is_none_or(|seen| seen.0.tenure.leaving.is_some() && self.world.pods_on(vnode).is_empty())
     }

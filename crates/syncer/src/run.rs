@@ -7,6 +7,7 @@ use std::time::Duration;
 use kubeocean_cluster::admin::{Admin, AdminError};
 use kubeocean_cluster::client::{Cluster, Settings as Connection};
 use kubeocean_cluster::clock::Clock;
+use kubeocean_cluster::connector::{Connector, nowhere};
 use kubeocean_cluster::credentials::{CredentialError, Credentials};
 use kubeocean_cluster::introduction::{Introduction, WhoIsIt, virtual_cluster_uid};
 use kubeocean_cluster::leader::{ElectionError, Leadership};
@@ -24,7 +25,7 @@ use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{NodeArgs, PodArgs, SyncerArgs};
-use crate::connection::{Connector, minor, nowhere};
+use crate::connection::{connector, minor};
 use crate::syncer::{Background, ComputingEndpoints, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
 
@@ -88,6 +89,8 @@ pub struct Inline {
     pub uid: String,
     /// Where Kubeocean is installed.
     pub namespace: String,
+    /// The domain of the computing cluster's DNS.
+    pub domain: String,
     /// Whether the process leads.
     pub leadership: Leadership,
     /// The ports that are taken in the process.
@@ -106,7 +109,8 @@ pub async fn run_inline(
     stop: CancellationToken,
     tell: impl Fn(Result<(), String>) + Send,
 ) -> Result<(), BoxError> {
-    let Inline { virt, phys, binding, uid, namespace, leadership, ports, address, zone, nodes } = inline;
+    let Inline { virt, phys, binding, uid, namespace, domain, leadership, ports, address, zone, nodes } =
+        inline;
     let virtual_cluster = virtual_cluster_uid(&virt).await?;
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
@@ -126,7 +130,7 @@ pub async fn run_inline(
         holder: SYNCER.into(),
         ports,
         proxier_here: Some(address),
-        endpoints: ComputingEndpoints { given: nodes.pods.intranet(), domain: DOMAIN.into() },
+        endpoints: ComputingEndpoints { given: nodes.pods.intranet(), domain: domain.into() },
         seed: None,
     })?;
     let report = async {
@@ -237,7 +241,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let mut serving = Box::pin(server.serve(stop_serving.clone()));
     let introduction = Introduction { admin: &admin, server: &address };
     let known = tokio::select! {
-        known = introduce(&introduction, &admin, &virt, &cluster_binding_name) => known?,
+        known = introduction.who_are(&virt, &cluster_binding_name) => known?,
         () = &mut serving => return Ok(()),
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
@@ -251,7 +255,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let (elector, leadership) = election.elect(SYNCER, &hold, &namespace, &environment, &virt, &clock)?;
     let holder = environment.get("POD_NAME").unwrap_or(SYNCER);
     let (syncer, background) = Syncer::new(Parts {
-        subject: subject.clone(),
+        subject,
         settings: settings(&nodes, None),
         virt: virt.clone(),
         phys: phys.clone(),
@@ -269,8 +273,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
         },
         seed: None,
     })?;
-    let settings = Arc::clone(&syncer.settings);
-    let connector = Connector { virt, phys, world: syncer.world.clone(), subject, metrics, settings };
+    let connector = connector(&syncer, virt, phys, metrics);
     introduction.over();
     show(&admin, &syncer);
     let serving = async move |stop: CancellationToken| {
@@ -302,35 +305,6 @@ fn show(admin: &Admin, syncer: &Syncer) {
     admin.state("queues", move || shown.queue_sizes());
     let shown = syncer.world.clone();
     admin.state("stores", move || shown.sizes());
-}
-
-/// What has to be known before anything can begin: the computing cluster, and the binding.
-async fn introduce(
-    introduction: &Introduction<'_>,
-    admin: &Admin,
-    virt: &Cluster<Virtual>,
-    name: &str,
-) -> Result<(String, Binding), WhoIsIt> {
-    let virtual_cluster = introduction.who_is(virt).await?;
-    let mut told = String::new();
-    loop {
-        let key = Key::cluster_scoped(name);
-        let object = introduction.patiently(async || virt.get(&kinds::BINDING, &key).await).await;
-        let trouble =
-            match object.map_err(WhoIsIt::Unknown)?.map(|object| BindingObject::read(&object).parsed) {
-                Some(Ok(binding)) => return Ok((virtual_cluster, binding)),
-                Some(Err(faults)) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-                None => "it does not exist".to_owned(),
-            };
-        if told != trouble {
-            tracing::warn!(binding = name, trouble, "waiting for the ClusterBinding");
-            let message = format!("ClusterBinding {name}: {trouble}");
-            admin.ready.check("binding", move || Err(message.clone()));
-            told = trouble;
-        }
-        tokio::time::sleep(LOOK_FOR_IT).await;
-        admin.ready.forget("binding");
-    }
 }
 
 fn loops(

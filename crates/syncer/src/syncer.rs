@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::clock::Clock;
@@ -16,6 +17,7 @@ use kubeocean_cluster::progress::Step;
 use kubeocean_cluster::queue::{Queue, Retry, Verdict};
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_cluster::store::Entry;
+use kubeocean_cluster::together;
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::Telling;
 use kubeocean_model::binding::Binding;
@@ -32,6 +34,7 @@ use crate::copies::Compared;
 pub use crate::endpoints::Ports;
 use crate::endpoints::Proxiers;
 use crate::observe::{self, Timekeeping};
+use crate::placements::Placements;
 use crate::policies::Policies;
 use crate::pulse::Pulse;
 use crate::references::References;
@@ -40,6 +43,7 @@ use crate::seen::SeenBinding;
 use crate::standing::Standings;
 pub use crate::surroundings::ComputingEndpoints;
 use crate::twins::Seen;
+use crate::vain::Makings;
 use crate::world::{Duty, Subject, Watching, World};
 
 /// Duties at a time: each waits for its own writes, mostly. A cold start of a thousand nodes is a thousand writes of some ten milliseconds.
@@ -154,6 +158,7 @@ pub struct Syncer {
     pub(crate) refusing: Arc<Mutex<BTreeSet<(Side, String)>>>,
     pub(crate) settings: Arc<Mutex<Settings>>,
     pub(crate) timekeeping: Timekeeping,
+    pub(crate) placements: Placements,
     /// Which pods use what.
     pub(crate) references: References,
     /// Originals and copies that say the same.
@@ -168,13 +173,17 @@ pub struct Syncer {
     pub(crate) admitted: Arc<Mutex<HashSet<String>>>,
     /// Pods and twins that were found to agree.
     pub(crate) in_step: Arc<Mutex<HashMap<String, Seen>>>,
+    /// Pods, by uid, whose twin was seen without a node: which twin, and since when.
+    pub(crate) unplaced: Arc<Mutex<HashMap<String, (String, Instant)>>>,
+    /// When the company of virtual nodes was made.
+    pub(crate) makings: Makings,
     /// Whether the class of borrowed pods is known to be there.
     pub(crate) has_priority_class: Arc<AtomicBool>,
     /// Where pods reach the computing cluster.
     pub(crate) endpoints: Arc<ComputingEndpoints>,
     /// What people were told of not knowing that.
     pub(crate) told_of_intranet: Arc<Mutex<Option<String>>>,
-    renewals: Renewals,
+    pub(crate) renewals: Renewals,
     recorder: Recorder,
     leadership: Leadership,
     /// Ends with the last clone.
@@ -236,12 +245,14 @@ impl Syncer {
         let applier = Applier::new(SYNCER).virtually(&virt).physically(&phys).while_leading(&leadership);
         let (recorder, reporter) = Recorder::new(SYNCER, applier.clone(), &clock, &metrics);
         let timekeeping = Timekeeping::new(&metrics, &subject.binding)?;
+        let placements = Placements::new(&metrics, &subject.binding)?;
         let shown = observe::nodes(&metrics, &subject.binding, &world, &pulse)?;
         let renewals = Renewals {
             timekeeping: timekeeping.clone(),
             turn: Arc::new(Mutex::new(Instant::now())),
             last: Arc::default(),
             known: Arc::default(),
+            ending: Arc::default(),
             queue: leases,
             applier: applier.clone(),
             world: world.clone(),
@@ -274,6 +285,7 @@ impl Syncer {
             refusing: Arc::default(),
             settings: Arc::new(Mutex::new(settings)),
             timekeeping,
+            placements,
             references,
             compared,
             ending: Ending::default(),
@@ -281,6 +293,8 @@ impl Syncer {
             told_once: Arc::default(),
             admitted: Arc::default(),
             in_step: Arc::default(),
+            unplaced: Arc::default(),
+            makings: Makings::default(),
             has_priority_class: Arc::default(),
             endpoints: Arc::new(endpoints),
             told_of_intranet: Arc::default(),
@@ -292,14 +306,15 @@ impl Syncer {
         Ok((syncer, Background { watching, reporter }))
     }
 
-    /// Everything in one future, for who supervises nothing: until told to stop.
+    /// Everything in one future, for who supervises nothing: until told to stop. Each part is looked after only when something has
+    /// happened to it: two dozen watches, each asked at every event of the others, would be most of the work.
     pub async fn run_until(&self, background: Background, stop: CancellationToken) {
         let Background { watching, reporter } = background;
-        let watching = futures::future::join_all(watching.into_iter().map(|(_, watching)| watching));
-        let all = async {
-            tokio::join!(watching, reporter.run(), self.pulse.run_until(stop.clone()), self.terms(&stop),)
-        };
-        Box::pin(stop.run_until_cancelled(all)).await;
+        let mut parts: Vec<BoxFuture<'_, ()>> = watching.into_iter().map(|(_, watching)| watching).collect();
+        parts.push(Box::pin(reporter.run()));
+        parts.push(Box::pin(self.pulse.run_until(stop.clone())));
+        parts.push(Box::pin(self.terms(&stop)));
+        stop.run_until_cancelled(together::all(parts)).await;
     }
 
     /// One term after the other.
@@ -311,7 +326,12 @@ impl Syncer {
                 drop(changes.wait_for(|leads| !*leads).await);
                 term.cancel();
             };
-            tokio::join!(self.lead_duties(term.clone()), self.lead_renewals(term.clone()), end);
+            let duties: [BoxFuture<'_, ()>; 3] = [
+                Box::pin(self.lead_duties(term.clone())),
+                Box::pin(self.lead_renewals(term.clone())),
+                Box::pin(end),
+            ];
+            together::all(duties).await;
         }
     }
 
@@ -346,6 +366,7 @@ impl Syncer {
         self.admitted.lock().clear();
         self.unborn.lock().clear();
         self.in_step.lock().clear();
+        self.unplaced.lock().clear();
         let look = |duty: Duty| async move { self.look(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
         tokio::select! {

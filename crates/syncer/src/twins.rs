@@ -27,6 +27,7 @@ use kubeocean_model::reflect;
 use kubeocean_model::twin::{self, Next};
 use kubeocean_model::vnode::{Tenure, VirtualNode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::references::{Original, User, duty_of};
 use crate::syncer::Syncer;
@@ -177,7 +178,9 @@ impl Syncer {
     /// As a kubelet does it: the pod has failed, and whoever made it makes another one.
     async fn reject(&self, case: &Case<'_>, Rejection { reason, message }: &Rejection) -> Step {
         let body = reflect::failed(case.pod, reason, message, false, case.now);
-        self.written(case.duty, &case.status(body, "its node does not take it")).await
+        self.written(case.duty, &case.status(body, "its node does not take it")).await?;
+        self.placements.rejected();
+        Ok(())
     }
 
     /// What someone uses has changed, perhaps.
@@ -282,6 +285,8 @@ impl Syncer {
         // Whoever is stopped while he waits for the answer does not know it: then it may have run.
         let was_unborn = self.unborn.lock().remove(&*case.pod.meta.uid);
         let outcome = self.reconciler.write(case.duty, &action).await;
+        let is_there = outcome.fulfils(&action);
+        self.placements.asked(case.pod, &outcome, is_there, self.reconciler.clock.now());
         if was_unborn && is_surely_not_made(&outcome) {
             self.unborn.lock().insert(case.pod.meta.uid.to_string());
         }
@@ -291,7 +296,7 @@ impl Syncer {
                 let why = status.to_string();
                 Err(self.refused_there(case, &why, &outcome).await)
             }
-            outcome if outcome.fulfils(&action) => {
+            _ if is_there => {
                 self.tell_of_the_unknown();
                 Ok(())
             }
@@ -396,8 +401,8 @@ impl Syncer {
         }
         let Ok(needs) = project::needs(case.pod) else { return self.reflect(case, twin, None).await };
         self.enter_uses(&User::Pod(case.pod.key()), originals(case.pod, &needs));
-        let placed_by = twin::placed_by(twin);
-        if placed_by.is_some_and(|at| at <= case.now) {
+        let patience = self.patience_with(case.pod, twin);
+        if patience.is_some_and(|left| left.is_zero()) {
             return self.give_up(case, twin).await;
         }
         let renewed = match self.renew_tokens(case, &needs).await {
@@ -409,9 +414,27 @@ impl Syncer {
             Err(verdict) => return verdict,
         };
         match self.reflect(case, twin, observed).await {
-            Verdict::Done => look_again([placed_by, renewed].into_iter().flatten().min(), case.now),
+            Verdict::Done => {
+                let renewal = look_again(renewed, case.now);
+                patience.map_or(renewal, |left| renewal.at_most(left))
+            }
             verdict => verdict,
         }
+    }
+
+    /// How long P's scheduler still has to find a node for the twin; `None`: it has found one.
+    fn patience_with(&self, pod: &VirtualPod, twin: &Object) -> Option<Duration> {
+        let mut unplaced = self.unplaced.lock();
+        if !twin::waits_for_a_node(twin) {
+            unplaced.remove(&*pod.meta.uid);
+            return None;
+        }
+        let fresh = || (twin.meta.uid.to_string(), Instant::now());
+        let waiting = unplaced.entry(pod.meta.uid.to_string()).or_insert_with(fresh);
+        if waiting.0 != *twin.meta.uid {
+            *waiting = fresh();
+        }
+        Some(twin::PLACED_WITHIN.saturating_sub(waiting.1.elapsed()))
     }
 
     /// No node of P wants the twin. It goes first: a pod that has failed must not start after all.
@@ -484,6 +507,7 @@ impl Syncer {
             self.admitted.lock().remove(uid);
             self.unborn.lock().remove(uid);
             self.in_step.lock().remove(uid);
+            self.unplaced.lock().remove(uid);
             self.told_once.lock().retain(|(of, _), _| of != uid);
         }
         for original in self.references.remove(&User::Pod(key.clone())) {

@@ -183,6 +183,27 @@ impl<'a> Watch<'a> {
         self.keep("endpoints of the proxier", informer)
     }
 
+    /// The Service of the proxiers, on which they say which ports they cannot bind.
+    pub(crate) fn proxier_service(&mut self) -> Store<Virtual, SeenMeta> {
+        let service = self.subject.cluster_id.proxier_service();
+        let (world, told) = (Arc::clone(&self.known), self.queue.clone());
+        let conflicts =
+            |seen: &SeenMeta| seen.0.annotations.get(annotations::PORT_CONFLICT).map(str::to_owned);
+        let informer = Informer::<Virtual, SeenMeta>::of(self.virt, kinds::SERVICE)
+            .namespace(&*self.subject.install_namespace)
+            .fields(format!("metadata.name={service}"))
+            .metadata_only()
+            .on_change(move |change| {
+                let [old, new] = [change.old, change.new].map(|seen| seen.and_then(|seen| conflicts(seen)));
+                if old != new
+                    && let Some(world) = &*world.read()
+                {
+                    world.look_at_nodes(&told);
+                }
+            });
+        self.keep("service of the proxier", informer)
+    }
+
     pub(crate) fn nodes(&mut self) -> Store<Physical, SeenNode> {
         let told = self.queue.clone();
         let informer = Informer::<Physical, SeenNode>::of(self.phys, kinds::NODE)

@@ -18,6 +18,7 @@ use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
+use kubeocean_model::naming::{Port, conflicts};
 use kubeocean_model::object::Object;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::services;
@@ -149,6 +150,8 @@ pub struct World {
     pub usage: Usage,
     /// Endpoints of the proxier.
     pub endpoints: Store<Virtual, Object>,
+    /// Their Service.
+    pub proxier_service: Store<Virtual, SeenMeta>,
     /// V's namespaces: what administrators wrote on them.
     pub namespaces: Store<Virtual, SeenMeta>,
     /// V's Services, as far as pods are told of them.
@@ -249,6 +252,7 @@ impl World {
             slices_switches,
             ended,
             endpoints: watch.endpoints(),
+            proxier_service: watch.proxier_service(),
             vnodes,
             tenures,
             policy_edits,
@@ -277,6 +281,12 @@ impl World {
         all.extend(self.claims.progress().map(|progress| ("persistentvolumeclaims", progress.clone())));
         all.extend(self.slices.progress().map(|progress| ("endpointslices of services", progress.clone())));
         all
+    }
+
+    /// The ports that proxiers cannot bind.
+    pub(crate) fn port_conflicts(&self) -> Vec<Port> {
+        let said = |seen: &SeenMeta| conflicts(seen.0.annotations.get(annotations::PORT_CONFLICT));
+        self.proxier_service.all().iter().flat_map(|(_, seen)| said(seen)).collect()
     }
 
     /// How far the stores of P have come, by name. Without these nothing is known of its nodes.

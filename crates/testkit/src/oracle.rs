@@ -5,8 +5,9 @@
 //!
 //! Deliberately absent: any invariant. Those belong to whoever writes the controller.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,16 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::simulation::is_replay;
 use crate::story::Story;
 use crate::traffic::Traffic;
-use crate::{ApiServer, Commit};
+use crate::{ApiServer, Commit, Verb};
 
 /// How often it is looked whether everything is at rest.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// People who delete a thing as often as they like stay below: a deed every half a second, of which one in thirty is this one.
+const MOST_A_MINUTE: usize = 30;
 
 /// What was seen and must not be.
 #[derive(Clone, Debug)]
@@ -60,8 +65,8 @@ impl Oracle {
     /// Tells all commits of a server to the story.
     pub fn follow(&self, name: &'static str, server: &ApiServer) {
         let story = self.story.clone();
-        server.on_commit(move |commit| {
-            let commit = commit.clone();
+        server.on_shared_commit(move |commit| {
+            let commit = Arc::clone(commit);
             story.tell(move || told(name, &commit));
         });
     }
@@ -79,6 +84,24 @@ impl Oracle {
             if let Err(what) = holds(commit) {
                 oracle.note(invariant, what, Some(told(name, commit)));
             }
+        });
+    }
+
+    /// Nobody makes the same object again and again, whoever takes it away: what is made in vain is tried less and less often.
+    pub fn not_in_vain(&self, name: &'static str, server: &ApiServer, actor: &'static str) {
+        let mut made: BTreeMap<(String, String, String), VecDeque<Instant>> = BTreeMap::new();
+        self.always(name, server, IN_VAIN, move |commit| {
+            if commit.verb != Verb::Create || commit.actor != actor {
+                return Ok(());
+            }
+            let key = (commit.plural.clone(), commit.namespace.clone(), commit.name.clone());
+            let times = made.entry(key).or_default();
+            times.push_back(Instant::now());
+            times.retain(|at| at.elapsed() < Duration::from_secs(60));
+            if times.len() <= MOST_A_MINUTE {
+                return Ok(());
+            }
+            Err(format!("{} {} was made {} times in a minute", commit.plural, commit.name, times.len()))
         });
     }
 
@@ -146,7 +169,12 @@ impl Oracle {
     fn note(&self, invariant: &'static str, what: String, commit: Option<String>) {
         let mut violations = self.violations.lock();
         if violations.iter().all(|known| known.invariant != invariant) {
-            violations.push(Violation { invariant, what, commit, story: self.story.to_string() });
+            let violation = Violation { invariant, what, commit, story: self.story.to_string() };
+            if is_replay() {
+                // At once: what was violated may be why it takes so long.
+                drop(writeln!(io::stderr(), "{violation}"));
+            }
+            violations.push(violation);
         }
     }
 }
@@ -155,6 +183,8 @@ impl Oracle {
 pub const LIVENESS: &str = "rest comes";
 /// At rest nobody writes.
 pub const QUIET: &str = "nothing is written at rest";
+/// Nobody makes the same thing without end.
+pub const IN_VAIN: &str = "nothing is made again and again in vain";
 /// Nobody asks without end.
 pub const HOT_LOOP: &str = "no hot loop";
 /// No write that changes nothing.

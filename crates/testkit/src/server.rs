@@ -89,7 +89,7 @@ pub struct Commit {
     pub new: Option<Arc<Value>>,
 }
 
-type Hook = Box<dyn FnMut(&Commit) + Send>;
+type Hook = Box<dyn FnMut(&Arc<Commit>) + Send>;
 
 /// Everything a server knows.
 pub(crate) struct State {
@@ -236,7 +236,12 @@ impl ApiServer {
 
     /// Calls `hook` after every committed change, in order, before the writer has its answer. The hook may
     /// call the server; what was true right after the commit is read with [`Self::list_at`].
-    pub fn on_commit(&self, hook: impl FnMut(&Commit) + Send + 'static) {
+    pub fn on_commit(&self, mut hook: impl FnMut(&Commit) + Send + 'static) {
+        self.on_shared_commit(move |commit| hook(commit));
+    }
+
+    /// The same, for who keeps it.
+    pub(crate) fn on_shared_commit(&self, hook: impl FnMut(&Arc<Commit>) + Send + 'static) {
         self.0.hooks.lock().push(Box::new(hook));
     }
 
@@ -293,6 +298,14 @@ impl ApiServer {
             let Some(kind) = state.kinds.find(kind).map(|kind| kind.id) else { return Vec::new() };
             let found = state.store.at(revision, kind, namespace, None);
             found.into_iter().map(|(_, object)| object.value.clone()).collect()
+        })
+    }
+
+    /// Another one whenever an object of one of these kinds has changed: for who looks often, where rarely something happens.
+    pub fn mark(&self, kinds: &[&str]) -> (u64, u64) {
+        self.with(|state| {
+            let newest = |kind: &&str| Some(state.store.newest_of(state.kinds.find(kind)?.id));
+            (state.epoch, kinds.iter().filter_map(newest).max().unwrap_or_default())
         })
     }
 
@@ -427,7 +440,7 @@ impl ApiServer {
                 if hooks.is_empty() {
                     Vec::new()
                 } else {
-                    fresh.iter().map(|entry| state.commit_of(entry)).collect()
+                    fresh.iter().map(|entry| Arc::new(state.commit_of(entry))).collect()
                 }
             });
             if commits.is_empty() {

@@ -208,6 +208,11 @@ impl Store {
         &log[log.partition_point(|entry| entry.revision <= revision)..]
     }
 
+    /// The newest revision of a kind.
+    pub(crate) fn newest_of(&self, kind: u32) -> u64 {
+        self.by_kind.get(&kind).and_then(|log| log.last()).map_or(0, |entry| entry.revision)
+    }
+
     /// Goes back to what was: later changes never happened.
     pub(crate) fn restore(&mut self, revision: u64) {
         let revision = revision.min(self.revision);

@@ -168,6 +168,12 @@ super::words! {
         PodUnreadable = "PodUnreadable",
         /// On a V pod: the worker cluster gives it addresses that no pod can have; they are not taken over.
         AddressDropped = "AddressDropped",
+        /// On a `CertificateSigningRequest`: a proxier's serving certificate is approved.
+        CertificateApproved = "CertificateApproved",
+        /// On a `CertificateSigningRequest`: a proxier may not have what it asks for; the message says why.
+        CertificateDenied = "CertificateDenied",
+        /// On a `CertificateSigningRequest`: something about who asks is not known; the message says what.
+        CertificatePending = "CertificatePending",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Paths and queries. Names come from tenants: none may reach beyond its place.
 
 use kubeocean_model::action::Kind;
+use kubeocean_model::escape::escaped;
 
 /// The path of a collection; of all namespaces where `namespace` is empty.
 pub(crate) fn collection_path(kind: &Kind, namespace: &str) -> String {
@@ -16,20 +17,6 @@ pub(crate) fn object_path(kind: &Kind, namespace: &str, name: &str, subresource:
         path.push_str(subresource);
     }
     path
-}
-
-/// A name as a part of a path or query: it must not reach beyond its place.
-fn escaped(text: &str) -> String {
-    let hex = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.extend(['%', hex(byte >> 4), hex(byte & 15)]);
-        }
-    }
-    escaped
 }
 
 /// The part of a path after `?`.

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{Informer, Next, Scope};
 use crate::client::{Call, JSON, METADATA_LIST, Page, PageMeta, Query, collection_path};
 use crate::error::CallError;
+use crate::progress::Listed;
 use crate::store::Shape;
 
 /// Objects on the first page: 3 MB of pods. Nobody knows yet how large they are.
@@ -82,6 +83,7 @@ impl<S: OnSide, T: Shape> Informer<S, T> {
     pub(super) fn end_list(&mut self, list: u64, version: &str) {
         self.listed_at = Instant::now();
         self.store.end_list(&|change| self.tell(change));
+        let list = Listed { number: list, connection: self.listed_over };
         self.store.progress().end_list(list, version.parse().ok());
         self.show_size();
     }

@@ -15,15 +15,16 @@
     reason = "a benchmark prints, and one that cannot run says so"
 )]
 
+#[path = "../bound/mod.rs"]
+mod bound;
 mod objects;
 mod place;
-mod process;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bound::process::Syncer;
 use place::Place;
-use process::Syncer;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -90,7 +91,7 @@ async fn main() {
         all.push(measure(&place, nodes, Duration::from_secs(idle)).await);
         keep(&all);
     }
-    place.stop().await;
+    place.bound.stop().await;
     print(&all);
     println!("all samples: {}", samples().display());
 }
@@ -100,8 +101,8 @@ async fn measure(place: &Place, nodes: usize, idle: Duration) -> Measured {
     for round in 0..ROUNDS {
         measured.lists.push(place.list_worker().await.as_secs_f64());
         let began = Instant::now();
-        let syncer = place.syncer();
-        place.ready(nodes).await;
+        let syncer = place.bound.syncer(&[]);
+        place.bound.ready(nodes).await;
         let ready = began.elapsed().as_secs_f64();
         place.whole(nodes).await;
         let (whole, cpu) = (began.elapsed().as_secs_f64(), syncer.cpu());
@@ -140,11 +141,11 @@ async fn stir(place: &Place, syncer: &Syncer, measured: &mut Measured) {
         let name = |number: usize| format!("passing-{number:05}");
         if number < COME_AND_GO {
             let (phys, name, node) =
-                (place.phys.clone(), name(number), objects::node_name(number % ON_NODES));
+                (place.bound.phys.clone(), name(number), objects::node_name(number % ON_NODES));
             under_way.spawn(async move { place::start_pod(&phys, &name, &node, number).await });
         }
         if let Some(number) = number.checked_sub(STAY) {
-            let (phys, name) = (place.phys.clone(), name(number));
+            let (phys, name) = (place.bound.phys.clone(), name(number));
             under_way.spawn(async move { place::end_pod(&phys, &name).await });
         }
     }

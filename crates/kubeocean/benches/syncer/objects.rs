@@ -3,11 +3,10 @@
 use kubeocean_api::{GROUP, VERSION};
 use serde_json::{Value, json};
 
+use super::bound::BINDING;
+
 /// The namespace of the worker's own pods.
 pub(super) const NAMESPACE: &str = "bench";
-
-/// The binding, its `clusterID` and its Secret.
-pub(super) const BINDING: &str = "w1";
 
 const SINCE: &str = "2026-11-01T08:00:00Z";
 

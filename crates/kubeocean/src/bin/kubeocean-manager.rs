@@ -18,8 +18,7 @@ struct Cli {
 
 fn run(args: inline::Managing) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let workloads = inline::workloads(&args)?;
-    Ok(runtime.block_on(kubeocean_manager::run::run(args.manager, workloads))?)
+    runtime.block_on(inline::run(args))
 }
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use kubeocean_cluster::credentials::Credentials;
 use kubeocean_cluster::error::CallError;
 use kubeocean_manager::probe;
 use kubeocean_model::action::kinds;
-use kubeocean_model::bind::BindingObject;
+use kubeocean_model::bind::{BindingObject, certificate_trouble};
 use kubeocean_model::key::{Key, Physical};
 use kubeocean_model::object::Object;
 use serde_json::json;
@@ -133,13 +133,13 @@ async fn answers(
             return true;
         }
         Err(error) => {
-            let (error, file) = (error.to_string(), file.display());
-            let fix = if error.contains("certificate") {
-                format!("it is not the server that certificate-authority-data in {file} is about")
-            } else {
-                format!("check the address in {file}, and that the network lets us reach it")
-            };
-            checks.bad(SUBJECT, format!("{server} does not answer: {error}; {fix}"));
+            let (error, file) = (error.to_string(), file.display().to_string());
+            let wrong = certificate_trouble(server, &error, &file).unwrap_or_else(|| {
+                format!(
+                    "{server} does not answer: {error}; check the address in {file}, and that the network lets us reach it"
+                )
+            });
+            checks.bad(SUBJECT, wrong);
             return false;
         }
     };
@@ -188,6 +188,13 @@ async fn mount_namespace(phys: &Cluster<Physical>, wish: &Wish, checks: &mut Che
             return None;
         }
     };
+    if mount.meta.is_deleting() {
+        checks.bad(
+            SUBJECT,
+            format!("{name} is being deleted in the worker cluster: let it end, then the lender makes it again with {fix}"),
+        );
+        return None;
+    }
     checks.good(SUBJECT, format!("{name} exists in the worker cluster"));
     pod_security(&mount, name, checks);
     Some(mount)

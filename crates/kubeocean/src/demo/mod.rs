@@ -45,6 +45,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     say("\n1. Three real clusters: computing borrows, worker-1 and worker-2 lend")?;
     let (sim_nodes, real_nodes) = if real { (2, 1) } else { (3, 0) };
     let spec = Spec::new().named(&name).workers(2, sim_nodes, real_nodes);
+    let spec = if real { spec.metrics_server("computing") } else { spec };
     let sandbox = up::start(spec, &interrupt).await.context("step 1, starting the clusters")?;
     let mut manager = None;
     let outcome = tokio::select! {
@@ -196,6 +197,7 @@ fn tour(sandbox: &Sandbox, real: bool) -> anyhow::Result<()> {
     if real {
         say("  kubectl --context worker-1 exec -it hello -- sh")?;
         say("  kubectl --context worker-1 port-forward pod/hello 8080:8080  # then: curl localhost:8080")?;
+        say("  kubectl --context computing top node                 # what pods on virtual nodes use")?;
     }
     say(&format!("  kubeocean sandbox status {name}"))?;
     say(&format!("  kubeocean sandbox kubectl {name} worker-1 get pods   # where kubectl is not installed"))?;

@@ -28,20 +28,18 @@ pub(super) async fn bind(sandbox: &Sandbox) -> anyhow::Result<()> {
         lend(sandbox, name).await.with_context(|| format!("preparing {name}"))?;
         let file = format!("{name}.kubeconfig");
         say("")?;
-        let args = ["bind", name, "--worker-kubeconfig", &file, "--context", "computing", "--no-wait"];
+        let args = ["bind", name, "--worker-kubeconfig", &file, "--context", "computing"];
         run(sandbox, &args).await?;
     }
     say("")?;
-    for condition in ["--for=condition=Connected", "--for=condition=SyncerReady"] {
-        show(computing, &["wait", condition, "--timeout=60s", "cb/worker-1", "cb/worker-2"]).await?;
-    }
+    show(computing, &["wait", "--for=condition=Ready", "--timeout=60s", "cb/worker-1", "cb/worker-2"])
+        .await?;
     show(computing, &["get", "cb", "-o", "wide"]).await?;
     show(computing, &["get", "cb", "worker-1", "-o", CONDITIONS]).await?;
     show(computing, &["get", "events", "--field-selector", "involvedObject.kind=ClusterBinding"]).await?;
     say(
-        "\nThe manager reached both, knows who it is there, and that it may do what is needed, and runs a syncer for each. They stay",
-    )?;
-    say("Pending: this version has no proxier yet.")
+        "\nThe manager reached both, knows who it is there, and that it may do what is needed, and runs a syncer and a proxier for each.",
+    )
 }
 
 /// Nodes of both are leased: of the first because its lender says so, of the second because the borrower does.

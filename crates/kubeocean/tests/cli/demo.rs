@@ -12,6 +12,7 @@ fn every_step_works_with_simulated_nodes() {
         "✓ ClusterBinding worker-2 created",
         "clusterbinding.cloud.tencent.com/worker-1 condition met",
         "SyncerReady=True, SyncerReady: the syncer is available",
+        "ProxierReady=True, ProxierReady: the proxier is available",
         "clusterbinding.cloud.tencent.com/worker-1 condition met",
         "node/vnode-worker-1-sim-1 condition met",
         "node/vnode-worker-2-sim-1 condition met",
@@ -53,6 +54,13 @@ fn every_step_works_with_real_nodes() {
     let words = " on vnode-worker-1-real-1";
     let greets = "Hello from the ConfigMap of the computing cluster: pod web-";
     assert!(line(&answer.out, greets, words), "{}", answer.out);
+    assert!(answer.out.contains("$ kubectl --context computing exec web-"), "{}", answer.out);
+    assert!(line(&answer.out, "web-", "m "), "`kubectl top pod` shows millicores:\n{}", answer.out);
+    assert!(
+        line(&answer.out, "vnode-worker-1-real-1", "%"),
+        "`kubectl top node` shows a share:\n{}",
+        answer.out
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The admission fences around our own identities, tried from inside.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use kubeocean_sandbox::Cluster;
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ const ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindi
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const PLACEHOLDERS: &str = "/api/v1/namespaces/kubeocean-fake/pods";
 const BINDINGS: &str = "/apis/cloud.tencent.com/v1beta1/clusterbindings";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const SERVING: &str = "kubernetes.io/kubelet-serving";
 const TOKENS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 const SYSTEM_TOKENS: &str = "/api/v1/namespaces/kube-system/serviceaccounts/default/token";
 const MANAGER_TOKENS: &str = "/api/v1/namespaces/kubeocean-system/serviceaccounts/kubeocean-manager/token";
@@ -76,6 +80,55 @@ async fn the_manager_touches_virtual_nodes_and_its_own_two_roles_and_nothing_els
             other => panic!("the manager must not {what}: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_proxier_asks_to_serve_in_its_own_name_and_the_manager_approves_nobody_else() {
+    let (_sandbox, computing) = installed().await;
+    let admin = computing.client().await.unwrap();
+    let proxier = client(&computing.kubeconfig(), Some(PROXIER)).await;
+    let manager = client(&computing.kubeconfig(), Some(MANAGER)).await;
+    let good = "kubeocean-proxier-berlin-1";
+    let serve = ["digital signature", "server auth"];
+    create(&proxier, REQUESTS, &signing_request(good, SERVING, &serve)).await.unwrap();
+    let client_signer = "kubernetes.io/kube-apiserver-client";
+    for (what, request) in [
+        ("ask to call", signing_request("kubeocean-proxier-berlin-2", client_signer, &["client auth"])),
+        (
+            "ask to call as a node",
+            signing_request("kubeocean-proxier-berlin-3", SERVING, &["digital signature", "client auth"]),
+        ),
+        ("ask in another's name", signing_request("kubeocean-proxier-paris-1", SERVING, &serve)),
+    ] {
+        match attempt(&proxier, "POST", REQUESTS, &request).await {
+            Err((403, words))
+                if words.contains("ValidatingAdmissionPolicy 'kubeocean-proxier-certificates'") => {}
+            other => panic!("a proxier must not {what}: {other:?}"),
+        }
+    }
+    create(&admin, REQUESTS, &signing_request("node-1", SERVING, &serve)).await.unwrap();
+    let approved = approval();
+    match attempt(&manager, "PATCH", &at(REQUESTS, "node-1/approval"), &approved).await {
+        Err((403, words)) if words.contains("ValidatingAdmissionPolicy 'kubeocean-manager-certificates'") => {
+        }
+        other => panic!("the manager must not approve what others ask for: {other:?}"),
+    }
+    attempt(&proxier, "PATCH", &at(REQUESTS, &format!("{good}/approval")), &approved).await.unwrap_err();
+    attempt(&manager, "PATCH", &at(REQUESTS, &format!("{good}/approval")), &approved).await.unwrap();
+}
+
+fn approval() -> Value {
+    let condition = json!({ "type": "Approved", "status": "True", "reason": "Test", "message": "a test" });
+    json!({ "status": { "conditions": [condition] } })
+}
+
+fn signing_request(name: &str, signer: &str, usages: &[&str]) -> Value {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": { "name": name },
+        "spec": { "signerName": signer, "usages": usages, "request": STANDARD.encode(pem) },
+    })
 }
 
 async fn proxiers_write_neither_leases_nor_pods(computing: &Cluster) {

@@ -151,8 +151,34 @@ async fn everything_that_is_shipped_is_accepted() {
     })
     .await;
     kubectl(&computing, &format!("apply --server-side --dry-run=server -k {ROOT}/config/inline"), "");
+    let inline = kubectl(&computing, &format!("apply --dry-run=client -o json -k {ROOT}/config/inline"), "");
+    callers_reach_the_manager_that_serves_virtual_nodes(&serde_json::from_str(&inline).unwrap());
     let built = kubectl(&computing, &format!("kustomize {ROOT}/config/default"), "");
     assert!(built.contains("image: kubeocean:0.1.0"), "the image comes from the kustomization");
+}
+
+/// Inline, its pod is the kubelet of virtual nodes: whoever may speak to those has to be let through to it.
+fn callers_reach_the_manager_that_serves_virtual_nodes(inline: &Value) {
+    let objects = inline["items"].as_array().unwrap();
+    let manager = objects.iter().find(|one| one["kind"] == "Deployment").unwrap();
+    let labels = manager["spec"]["template"]["metadata"]["labels"].as_object().unwrap();
+    let is_open = |policy: &Value, port: i64| {
+        let selector = policy["spec"]["podSelector"]["matchLabels"].as_object();
+        let is_meant =
+            selector.is_some_and(|all| all.iter().all(|(key, value)| labels.get(key) == Some(value)));
+        let rules = policy["spec"]["ingress"].as_array().into_iter().flatten();
+        let mut ports =
+            rules.filter(|rule| rule["from"].is_null()).flat_map(|rule| rule["ports"].as_array()).flatten();
+        is_meant
+            && ports.any(|range| {
+                let first = range["port"].as_i64().unwrap();
+                (first..=range["endPort"].as_i64().unwrap_or(first)).contains(&port)
+            })
+    };
+    for port in [10250, 15000, 65535] {
+        let mut policies = objects.iter().filter(|one| one["kind"] == "NetworkPolicy");
+        assert!(policies.any(|policy| is_open(policy, port)), "{port} is closed");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod bad_input;
 mod bind;
 mod demo;
 mod fences;
+mod installed;
 mod installing;
 mod interruption;
 mod lab;

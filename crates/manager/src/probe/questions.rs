@@ -90,7 +90,10 @@ pub(super) async fn identity(
     server: &str,
     binding: &Binding,
 ) -> Result<String, Finding> {
-    match cluster.get(&kinds::NAMESPACE, &Key::cluster_scoped(binding.mount_namespace.as_str())).await {
+    let namespace = Key::cluster_scoped(binding.mount_namespace.as_str());
+    // Inline, the connection is the syncer's too, who wants it proven before anything is read over it. To ask this is to prove it.
+    match cluster.get_unproven(&kinds::NAMESPACE, &namespace).await {
+        Ok(Some(namespace)) if namespace.meta.is_deleting() => Err(Finding::MountNamespaceEnds),
         Ok(Some(namespace)) => Ok(namespace.meta.uid.to_string()),
         Ok(None) => Err(Finding::MountNamespaceMissing),
         Err(CallError::Refused(status)) if status.code == 403 => Err(Finding::Denied {

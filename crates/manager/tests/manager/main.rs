@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+mod certificates;
 mod real;
 mod residents;
 mod rules;
 mod scene;
 mod simulated;
 mod stories;
+
+/// Objects are made and dropped by the million.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -33,20 +33,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A busy machine may be ten times slower than an idle one; what is right is right long before this.
-const LIMIT: Duration = Duration::from_secs(180);
-const MOUNT: &str = "kubeocean-worker";
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const MOUNT: &str = "kubeocean-worker";
 
 /// Whose tokens the API servers of a sandbox take.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-struct Place {
-    sandbox: Sandbox,
-    virt: Cluster<Virtual>,
+pub(crate) struct Place {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) virt: Cluster<Virtual>,
 }
 
 impl Place {
     /// A computing cluster with our definitions, and worker clusters with a mount namespace.
-    async fn new(workers: usize) -> Self {
+    pub(crate) async fn new(workers: usize) -> Self {
         let size = NodeSize { pods: "2000".into(), cpu: "1000".into(), memory: "4000Gi".into() };
         let spec = Spec::new().workers(workers, 1, 0).computing_nodes(1, 0).sim_node_size(size);
         let sandbox = Sandbox::start(spec).await.unwrap();
@@ -63,13 +63,13 @@ impl Place {
         place
     }
 
-    async fn kubectl(&self, cluster: &str, args: &[&str]) -> String {
+    pub(crate) async fn kubectl(&self, cluster: &str, args: &[&str]) -> String {
         let output = self.sandbox.cluster(cluster).unwrap().kubectl().args(args).output().await.unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    async fn apply(&self, cluster: &str, object: &Value) {
+    pub(crate) async fn apply(&self, cluster: &str, object: &Value) {
         let mut kubectl = self.sandbox.cluster(cluster).unwrap().kubectl();
         kubectl
             .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
@@ -80,11 +80,11 @@ impl Place {
         assert!(child.wait().await.unwrap().success(), "{object}");
     }
 
-    fn kubeconfig(&self, cluster: &str) -> String {
+    pub(crate) fn kubeconfig(&self, cluster: &str) -> String {
         self.sandbox.cluster(cluster).unwrap().kubeconfig()
     }
 
-    async fn secret(&self, name: &str, key: &str, content: &str) {
+    pub(crate) async fn secret(&self, name: &str, key: &str, content: &str) {
         let object = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": INSTALL_NAMESPACE},
             "stringData": {key: content},
@@ -92,7 +92,7 @@ impl Place {
         self.apply(COMPUTING, &object).await;
     }
 
-    async fn bind(&self, name: &str, secret: &str, mount: &str) {
+    pub(crate) async fn bind(&self, name: &str, secret: &str, mount: &str) {
         let object = json!({
             "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": name},
             "spec": {
@@ -103,7 +103,7 @@ impl Place {
         self.apply(COMPUTING, &object).await;
     }
 
-    async fn binding(&self, name: &str) -> Option<Value> {
+    pub(crate) async fn binding(&self, name: &str) -> Option<Value> {
         let object = self.virt.get(&kinds::BINDING, &Key::cluster_scoped(name)).await.unwrap()?;
         let mut value = Value::Object(object.content().unwrap());
         value["uid"] = (&*object.meta.uid).into();
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    async fn ready(&self, name: &str) -> Value {
+    pub(crate) async fn ready(&self, name: &str) -> Value {
         self.until(name, "Ready", |binding| binding["status"]["phase"] == "Ready").await
     }
 
@@ -153,7 +153,7 @@ impl Place {
     }
 
     /// Runs a manager in this process.
-    async fn manage(&self, workers: Workers) -> JoinHandle<()> {
+    pub(crate) async fn manage(&self, workers: Workers) -> JoinHandle<()> {
         let parts = Parts {
             virt: self.virt.clone(),
             connect: connect(matches!(workers, Workers::Deployed(_))),
@@ -174,11 +174,11 @@ impl Place {
     }
 }
 
-fn built_in() -> Workers {
+pub(crate) fn built_in() -> Workers {
     Workers::Deployed(Arc::new(RwLock::new(Arc::new(Ok(Templates::built_in())))))
 }
 
-async fn cluster_of<S: kubeocean_model::key::OnSide>(kubeconfig: &str) -> Cluster<S> {
+pub(crate) async fn cluster_of<S: kubeocean_model::key::OnSide>(kubeconfig: &str) -> Cluster<S> {
     let credentials = Credentials::from_kubeconfig(kubeconfig.as_bytes()).await.unwrap();
     Cluster::connect(credentials, Settings::new("test", "kubeocean-test", &Metrics::new("test"))).unwrap()
 }
@@ -210,7 +210,7 @@ fn bare(der: &[u8]) -> Vec<u8> {
 }
 
 /// A kubeconfig with a token instead of a certificate.
-fn with_token(kubeconfig: &str, token: &str) -> String {
+pub(crate) fn with_token(kubeconfig: &str, token: &str) -> String {
     let told = with_line(kubeconfig, "client-certificate-data:", &format!("token: {token}"));
     with_line(&told, "client-key-data:", "username: ''").replace("username: ''\n", "")
 }

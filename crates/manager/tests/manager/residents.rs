@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kubeocean_api::keys::names::{SERVING_SIGNER, SYNCER_PREFIX};
+use kubeocean_api::keys::names::SYNCER_PREFIX;
 use kubeocean_api::keys::{finalizers, labels};
 use kubeocean_cluster::client::Cluster;
 use kubeocean_cluster::shutdown::BoxError;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::scene::{NAMESPACE, encode};
+use crate::scene::NAMESPACE;
 
 /// How often each of them looks around.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1300);
@@ -99,9 +99,6 @@ fn hold_the_lead(server: &ApiServer, binding: &Value) {
         server.call("syncer", "POST", &collection("leases", NAMESPACE), None, Some(body));
     }
 }
-
-/// Nobody looks into it here.
-const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nYQ==\n-----END CERTIFICATE REQUEST-----\n";
 
 /// So long it takes an inline worker to end.
 const ENDS_AFTER: Duration = Duration::from_secs(2);
@@ -200,11 +197,7 @@ fn sync(server: &ApiServer, binding: &Value) {
             make("leases", "kube-node-lease", &|| json!({"metadata": meta, "spec": {}}));
             make("csinodes", "", &|| json!({"metadata": meta, "spec": {"drivers": []}}));
             // A proxier asks for its certificate, and does not take the request away.
-            make("certificatesigningrequests", "", &|| {
-                json!({"metadata": meta, "spec": {
-                    "request": encode(REQUEST), "signerName": SERVING_SIGNER, "usages": ["digital signature", "server auth"],
-                }})
-            });
+            crate::certificates::ask(server, binding, &stamp);
             make("pods", "kubeocean-fake", &|| {
                 let containers = json!([{"name": "ports", "image": "none"}]);
                 let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": containers});

@@ -11,6 +11,7 @@ use kubeocean_testkit::simulation::run;
 use kubeocean_testkit::{Commit, Verb};
 use serde_json::{Value, json};
 
+use crate::certificates::{FORGED, is_approved, user_of};
 use crate::residents::{collection, has_finalizer, is_deleting, label, text};
 use crate::scene::{CHILDREN, MERGE, NAMESPACE, Scene, is_ours};
 
@@ -20,6 +21,8 @@ const WHOSE_IT_WAS: &str = "what runs the workers of a binding stays that bindin
 const RUNS_THE_LIVING: &str = "what runs the workers of a living binding is not removed";
 const ONE_EACH: &str = "never two Deployments of one role";
 const SYNCER_LIVES: &str = "a syncer is not taken away before its work is done";
+const APPROVED: &str =
+    "a certificate is approved only for the proxier of a binding, by its own service account";
 const CONFIRMED: &str = "a binding goes after its Deployments";
 
 /// What syncers and proxiers make, and the manager removes when their bindings go.
@@ -64,6 +67,7 @@ impl Scene {
             }
         });
         self.rules_for_children();
+        self.rule_for_certificates();
         for (name, site) in [("p1", &self.workers[0]), ("p2", &self.workers[1])] {
             oracle.always(name, &site.server, ONLY_OURS, |commit| {
                 if commit.actor == MANAGER { Err("nothing of P is the manager's".to_owned()) } else { Ok(()) }
@@ -118,6 +122,26 @@ impl Scene {
                 Some(left) => Err(format!("{} is still there", text(left, "/metadata/name"))),
                 None => Ok(()),
             }
+        });
+    }
+
+    fn rule_for_certificates(&self) {
+        let (bindings, restored) = (self.virt.server.clone(), Arc::clone(&self.restored));
+        self.world.oracle.always("V", &self.virt.server, APPROVED, move |commit| {
+            let by_us = commit.actor == MANAGER && commit.plural == "certificatesigningrequests";
+            let Some(new) = commit.new.as_deref().filter(|new| by_us && is_approved(new)) else {
+                return Ok(());
+            };
+            let all = bindings.list_at(commit.revision, "clusterbindings", None);
+            let asks = |binding: &Arc<Value>| {
+                user_of(text(binding, "/spec/clusterID")) == text(new, "/spec/username")
+            };
+            // Who came back with an older etcd was gone a moment ago.
+            let bound = all.iter().any(asks) || *restored.read();
+            if bound && !commit.name.starts_with(FORGED) {
+                return Ok(());
+            }
+            Err(format!("{} of {}", commit.name, text(new, "/spec/username")))
         });
     }
 

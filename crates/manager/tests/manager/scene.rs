@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubeocean_api::keys::names::SYNCER_PREFIX;
+use futures::FutureExt as _;
+use kubeocean_api::keys::names::{PROXIER_PREFIX, SYNCER_PREFIX};
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::apply::Applier;
 use kubeocean_cluster::client::{Cluster, Settings};
@@ -12,6 +13,7 @@ use kubeocean_cluster::clock::Clock;
 use kubeocean_cluster::credentials::CredentialError;
 use kubeocean_cluster::leader::{Election, Elector, Leadership};
 use kubeocean_cluster::metrics::Metrics;
+use kubeocean_cluster::together::until_one_ends;
 use kubeocean_manager::inline::Workload;
 use kubeocean_manager::manager::{Manager, Parts, Workers};
 use kubeocean_manager::probe::{Connect, Route};
@@ -29,6 +31,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::certificates::{FORGED, is_approved};
 use crate::residents::{MOMENT, Resident, collection, is_deleting, label, live, path, text};
 use crate::rules::SWEPT;
 
@@ -38,9 +41,9 @@ pub(crate) const MOUNT: &str = "mount";
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(10 * 60);
 const REST_AFTER_RESTORE: Duration = Duration::from_secs(45 * 60);
 
-/// Sixteen watches are renewed each minute or two; each of three worker clusters is asked every ten seconds, and wholly,
+/// Eighteen watches are renewed each minute or two; each of three worker clusters is asked every ten seconds, and wholly,
 /// some ninety questions, every five minutes.
-const REQUESTS_A_MINUTE: u64 = 16 + 3 * (6 + 20);
+const REQUESTS_A_MINUTE: u64 = 18 + 3 * (6 + 20);
 
 pub(crate) const MERGE: Option<&str> = Some("application/merge-patch+json");
 
@@ -224,7 +227,7 @@ impl Scene {
                 let site = scene.workers.iter().find(|site| site.name == name);
                 let site = site.ok_or(CredentialError::NotKubeconfig)?;
                 let client = site.client(traffic, life.as_ref());
-                Ok(Route { client, server: format!("https://{name}") })
+                Ok(Route { client, credentials: None, server: format!("https://{name}") })
             })
         });
         let parts = Parts {
@@ -243,7 +246,7 @@ impl Scene {
             seed: Some(self.world.seed),
         };
         let (manager, background) = Manager::new(parts).unwrap();
-        manager.run(background).await;
+        Box::pin(manager.run(background)).await;
     }
 
     /// Everyone else, for ever.
@@ -254,7 +257,7 @@ impl Scene {
                 tokio::time::sleep(MOMENT).await;
             }
         };
-        tokio::join!(self.virt.server.controllers(), residents);
+        until_one_ends([self.virt.server.controllers().boxed_local(), residents.boxed_local()]).await;
     }
 
     /// What is wrong at rest.
@@ -267,6 +270,20 @@ impl Scene {
             let of = |id: &str| bindings.iter().any(|one| text(one, "/spec/clusterID") == id);
             if name.strip_prefix(SYNCER_PREFIX).is_some_and(|id| !of(id)) {
                 return Err(format!("Lease {name} is nobody's"));
+            }
+        }
+        for request in server.list("certificatesigningrequests", None) {
+            let (name, uid) = (text(&request, "/metadata/name"), label(&request, labels::BINDING_UID));
+            // Where the manager is the proxier, there are no pods of it.
+            let has_pod =
+                |id: &str| server.get("pods", NAMESPACE, &format!("{PROXIER_PREFIX}{id}-1")).is_some();
+            let asks = |one: &Arc<Value>| {
+                text(one, "/metadata/uid") == uid
+                    && !is_deleting(one)
+                    && has_pod(text(one, "/spec/clusterID"))
+            };
+            if !name.starts_with(FORGED) && bindings.iter().any(asks) && !is_approved(&request) {
+                return Err(format!("request {name} is not approved"));
             }
         }
         for plural in CHILDREN.into_iter().chain(SWEPT) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kubeocean_api::keys::annotations;
+use kubeocean_cluster::together::until_one_ends;
 use kubeocean_model::bind::MANAGER;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::{self, Crash, Ending, Enumerated};
@@ -38,22 +39,20 @@ pub(crate) async fn beside(scene: &Scene, restarts: &Notify, course: impl Future
         if scene.managers == 1 {
             lives("alone").await;
         } else {
-            tokio::join!(lives("one"), lives("other"));
+            until_one_ends([lives("one").boxed_local(), lives("other").boxed_local()]).await;
         }
     };
-    tokio::select! {
-        biased;
-        () = living => {}
-        () = scene.others() => {}
-        () = course => {}
-    }
+    until_one_ends([living.boxed_local(), scene.others().boxed_local(), course.boxed_local()]).await;
 }
 
-/// What a user may do to bindings.
-fn user(scene: &Scene, draw: u64) {
+/// How many things [`user`] tells apart.
+const DEEDS: u64 = 16;
+
+/// What a user may do to bindings: one of these, to one of them.
+fn user(scene: &Scene, repertoire: &[u64], draw: u64) {
     let n = usize::from(draw & 1 == 1);
     let (name, id, secret) = [("w1", "c1", "s1"), ("w2", "c2", "s2")][n];
-    match draw >> 4 & 15 {
+    match repertoire[(draw >> 4) as usize % repertoire.len()] {
         0 => scene.unbind(name, false),
         1 => scene.unbind(name, true),
         2 => scene.bind("w3", "c1", "s3"),
@@ -93,10 +92,11 @@ async fn chaos(world: World) -> Scene {
     scene.bind("w1", "c1", "s1");
     scene.bind("w2", "c2", "s2");
     let mut random = world.random("which troubles");
-    let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
+    let extent = world.extent(Duration::from_secs(60), Duration::from_secs(600));
+    let mut trouble = Trouble::new(&world).every(extent.every);
     for _ in 0..3 {
-        let scene = scene.clone();
-        trouble = trouble.deed("the user", move |random| user(&scene, random.random()));
+        let (scene, repertoire) = (scene.clone(), world.repertoire(DEEDS));
+        trouble = trouble.deed("the user", move |random| user(&scene, &repertoire, random.random()));
     }
     let (v, [p1, p2]) = (&scene.virt, &scene.workers);
     for draw in 0..7 {
@@ -128,9 +128,8 @@ async fn chaos(world: World) -> Scene {
             _ => trouble,
         };
     }
-    let time = Duration::from_secs(world.random("how long").random_range(60..600));
     let course = async {
-        trouble.rage(time).await;
+        trouble.rage(extent.time).await;
         scene.comes_to_rest().await;
     };
     beside(&scene, &restarts, course).await;
@@ -191,12 +190,7 @@ async fn story(world: World, crash: Crash, inline: bool) -> Scene {
         let scene = &scene;
         async move { scene.manage(Some(&layer)).await }
     });
-    tokio::select! {
-        biased;
-        () = living => {}
-        () = scene.others() => {}
-        () = course => {}
-    }
+    until_one_ends([living.boxed_local(), scene.others().boxed_local(), course.boxed_local()]).await;
     scene
 }
 
@@ -214,6 +208,7 @@ fn crash_points(test: Test, inline: bool) -> Enumerated {
             for object in ending.state.values_mut() {
                 for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
                     condition["lastTransitionTime"] = json!(null);
+                    condition["lastUpdateTime"] = json!(null);
                 }
             }
             ending

@@ -13,6 +13,7 @@ use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::simulation::run;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::residents::{collection, text};
 use crate::scene::{CHILDREN, MOUNT, NAMESPACE, REST_WITHIN, Scene};
@@ -415,4 +416,35 @@ fn what_is_left_is_counted_page_by_page() {
         let said: Vec<&str> = events.iter().map(|event| text(event, "/message")).collect();
         assert!(said.iter().any(|words| words.contains("worker cluster: 120 endpointslices;")), "{said:#?}");
     });
+}
+
+#[test]
+fn an_etcd_that_is_restored_at_any_moment_of_an_unbinding_takes_no_syncer_away_too_early_and_leaves_nothing()
+{
+    for moment in 0..24 {
+        for back in [2, 9] {
+            let ((), violations) = run(moment, |world| async move {
+                // Watches that say nothing any more: the manager does not hear that time was turned back.
+                let silent = |name: &str| if name == "V" { 0.3 } else { 0.0 };
+                let profile = |name: &str| Profile { watch_silent: silent(name), ..Profile::calm() };
+                let scene = Scene::new(&world, profile);
+                let course = async {
+                    scene.bind("w1", "c1", "s1");
+                    seconds(60).await;
+                    let server = &scene.virt.server;
+                    let begins = server.revision();
+                    scene.unbind("w1", false);
+                    let limit = Instant::now() + Duration::from_secs(300);
+                    while server.revision() < begins + moment && Instant::now() < limit {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    *scene.restored.write() = true;
+                    server.restore(server.revision().saturating_sub(back).max(begins));
+                    scene.comes_to_rest().await;
+                };
+                beside(&scene, &Notify::new(), course).await;
+            });
+            assert!(violations.is_empty(), "restored {back} versions at {moment}: {violations:#?}");
+        }
+    }
 }

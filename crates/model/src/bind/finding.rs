@@ -37,6 +37,8 @@ pub enum Finding {
     },
     /// The lender has not made the namespace.
     MountNamespaceMissing,
+    /// The lender is deleting the namespace: nothing can be made in it.
+    MountNamespaceEnds,
     /// Rights are missing, verb by verb.
     Denied {
         /// Who we are there.
@@ -116,13 +118,12 @@ impl Finding {
                 (Reason::ValidationFailed, format!("Secret {secret}: {words}"), false)
             }
             Self::Unreachable { server, cause } => {
-                let message = match certificate(cause) {
-                    Some(wrong) => wrong.message(server, cause, &secret),
-                    None => format!(
+                let message = certificate_trouble(server, cause, &format!("Secret {secret}")).unwrap_or_else(|| {
+                    format!(
                         "{server} cannot be asked: {cause}; check the address in the kubeconfig, and that the network \
                          lets the manager reach it"
-                    ),
-                };
+                    )
+                });
                 (Reason::ConnectivityFailed, message, true)
             }
             Self::Unauthorized { server, message } => (
@@ -137,6 +138,15 @@ impl Finding {
                 Reason::MountNamespaceMissing,
                 format!(
                     "namespace {mount_namespace} does not exist in the worker cluster: the lender makes it, with \
+                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`"
+                ),
+                false,
+            ),
+            Self::MountNamespaceEnds => (
+                Reason::MountNamespaceMissing,
+                format!(
+                    "namespace {mount_namespace} is being deleted in the worker cluster, and nothing can be made in it: let it end \
+                     (kubectl get namespace {mount_namespace} -o yaml says what it waits for), then the lender makes it again, with \
                      `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`"
                 ),
                 false,
@@ -171,6 +181,13 @@ enum Certificate {
     Untrusted,
 }
 
+/// What is wrong with a certificate, if that is why a server cannot be asked, and the fix. `place` is where the kubeconfig is.
+pub fn certificate_trouble(server: &str, cause: &str, place: &str) -> Option<String> {
+    // What follows tells the time of the look, and would be news at each.
+    let cause = cause.split(": verification time").next().unwrap_or(cause);
+    certificate(cause).map(|wrong| wrong.message(server, cause, place))
+}
+
 /// Which certificate a connection failed for, if it did; by the words of the TLS library, since nothing else tells.
 fn certificate(cause: &str) -> Option<Certificate> {
     let words = cause.to_lowercase().replace(' ', "");
@@ -193,10 +210,10 @@ fn certificate(cause: &str) -> Option<Certificate> {
 
 impl Certificate {
     /// In a sentence, with the fix.
-    fn message(self, server: &str, cause: &str, secret: &str) -> String {
+    fn message(self, server: &str, cause: &str, place: &str) -> String {
         match self {
             Self::Ours => format!(
-                "{server} does not take the client certificate in Secret {secret}: {cause}; make a new kubeconfig with \
+                "{server} does not take the client certificate in {place}: {cause}; make a new kubeconfig with \
                  `kubeocean worker-kubeconfig`"
             ),
             Self::Expired => format!(
@@ -208,12 +225,12 @@ impl Certificate {
                  manager's machine"
             ),
             Self::OfAnotherName => format!(
-                "the certificate of {server} is for other addresses: {cause}; use one of those in Secret {secret}, or name one \
+                "the certificate of {server} is for other addresses: {cause}; use one of those in {place}, or name one \
                  as its tls-server-name"
             ),
             Self::Untrusted => format!(
                 "{server} is not whom the kubeconfig trusts: {cause}; put the authority of that server into \
-                 certificate-authority-data of Secret {secret}"
+                 certificate-authority-data of {place}"
             ),
         }
     }

@@ -13,7 +13,7 @@ use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use serde_json::json;
 
 use super::children::{FOREGROUND, Haste};
-use super::{Decision, Role, Situation, Telling, may_run, set_finalizers, status, telling};
+use super::{BindingObject, Decision, Role, Situation, Telling, may_run, set_finalizers, status, telling};
 use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
 use crate::key::{Key, Virtual};
 use crate::object::Meta;
@@ -67,7 +67,12 @@ impl Leftover {
 
 /// Whether the workers are to go now.
 pub(super) fn takes_down(situation: &Situation<'_>) -> bool {
-    !situation.object.has_finalizer(CLUSTER_BINDING_SYNCER) || situation.object.forced().is_some()
+    is_done(situation.object)
+}
+
+/// Whether its syncer has given the worker cluster back, or is not waited for.
+pub(super) fn is_done(object: &BindingObject) -> bool {
+    !object.has_finalizer(CLUSTER_BINDING_SYNCER) || object.forced().is_some()
 }
 
 /// What should be written for a binding that is being deleted.
@@ -126,7 +131,7 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
         |one: &&str| *one == CLUSTER_BINDING_MANAGER || (forced.is_some() && *one == CLUSTER_BINDING_SYNCER);
     let rest: Vec<&str> = object.meta.finalizers.iter().map(|one| &**one).filter(|one| !ours(one)).collect();
     let actions = vec![set_finalizers(object, &rest, "nothing of it is left")];
-    Decision { farewell, actions, events, ..Decision::default() }
+    Decision { farewell, actions, events, is_last: true, ..Decision::default() }
 }
 
 /// What is wrong, as part of a longer message.

@@ -11,8 +11,8 @@
 
 use kubeocean_api::keys::labels::PHYSICAL_CLUSTER_ID;
 use kubeocean_api::keys::names::{
-    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, PROXIER_ROLE, SYNCER_PREFIX, SYNCER_ROLE,
-    SYSTEM_NAMESPACES, VNODE_PREFIX,
+    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, PROXIER_ROLE, SERVING_SIGNER, SYNCER_PREFIX,
+    SYNCER_ROLE, SYSTEM_NAMESPACES, VNODE_PREFIX,
 };
 use kubeocean_api::{GROUP, VERSION};
 use serde_json::{Value, json};
@@ -31,7 +31,19 @@ const WRITES: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 
 /// The admission policies that fence our own identities, each with its binding.
 pub fn fences() -> Vec<Value> {
-    [tokens(), nodes(), leases(), pods(), bindings(), proxiers(), manager_nodes(), manager_roles()].concat()
+    [
+        tokens(),
+        nodes(),
+        leases(),
+        pods(),
+        bindings(),
+        proxiers(),
+        proxier_certificates(),
+        manager_nodes(),
+        manager_roles(),
+        manager_certificates(),
+    ]
+    .concat()
 }
 
 /// A token of a service account is a pod's, and only the pod's.
@@ -146,6 +158,45 @@ fn proxiers() -> Vec<Value> {
         &[("coordination.k8s.io", "v1", &["leases"], WRITES), ("", "v1", &["pods"], WRITES)],
         &json!([]),
         &[("false", "a proxier writes no Leases and no pods")],
+    )
+}
+
+/// A certificate of another signer would be worth something only if somebody approved it. Nobody should be asked to. What is in a
+/// request cannot be looked into here: the manager does that before it approves.
+fn proxier_certificates() -> Vec<Value> {
+    let signer = format!("object.spec.signerName == '{SERVING_SIGNER}'");
+    fence(
+        "kubeocean-proxier-certificates",
+        PROXIER_PREFIX,
+        &[("certificates.k8s.io", "v1", &["certificatesigningrequests"], &["CREATE"])],
+        &json!([]),
+        &[
+            (&signer, "a proxier may ask only for certificates to serve with"),
+            (
+                "object.spec.usages.all(usage, usage in ['digital signature', 'key encipherment', 'server auth'])",
+                "a proxier may ask only for certificates to serve with, not to call with",
+            ),
+            (
+                "object.metadata.name.startsWith(request.userInfo.username.split(':')[3] + '-')",
+                "a proxier may ask only in its own name",
+            ),
+        ],
+    )
+}
+
+/// It may approve for one signer, and RBAC cannot say for whom.
+fn manager_certificates() -> Vec<Value> {
+    // Its own, where it runs proxiers itself.
+    let ours = format!(
+        "oldObject.spec.username == request.userInfo.username || oldObject.spec.username.startsWith('system:serviceaccount:' + \
+         request.userInfo.username.split(':')[2] + ':{PROXIER_PREFIX}')"
+    );
+    fence(
+        "kubeocean-manager-certificates",
+        MANAGER_END,
+        &[("certificates.k8s.io", "v1", &["certificatesigningrequests/approval"], &["UPDATE"])],
+        &json!([]),
+        &[(&ours, "the manager may approve only what proxiers ask for")],
     )
 }
 

@@ -69,6 +69,25 @@ pub fn free_port(preferred: Port, mut taken: impl FnMut(Port) -> bool) -> Option
     None
 }
 
+/// So many ports that could not be bound are remembered; then the oldest is tried again.
+const MOST_CONFLICTS: usize = 256;
+
+/// The ports that proxiers could not bind, as they say it on their Service.
+pub fn conflicts(annotation: Option<&str>) -> Vec<Port> {
+    annotation.unwrap_or_default().split(',').filter_map(|word| Port::from_label(word.trim())).collect()
+}
+
+/// The same with one more; `None`: it is there already.
+pub fn with_conflict(annotation: Option<&str>, port: Port) -> Option<String> {
+    let mut known = conflicts(annotation);
+    if known.contains(&port) {
+        return None;
+    }
+    known.push(port);
+    let forgotten = known.len().saturating_sub(MOST_CONFLICTS);
+    Some(known.iter().skip(forgotten).map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
 /// FNV-1a, 32 bits.
 fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

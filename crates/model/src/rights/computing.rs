@@ -4,7 +4,7 @@
 //! may `bind` by name: that is the reason for some of its lines, and a test holds it to that.
 
 use kubeocean_api::keys::names::{
-    CLIENT_CA_CONFIG_MAP, EVENT_NAMESPACE, FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX,
+    CLIENT_CA_CONFIG_MAP, EVENT_NAMESPACE, FAKE_NAMESPACE, KUBE_SYSTEM, NODE_LEASE_NAMESPACE, PROXIER_PREFIX,
     PROXIER_ROLE, PROXIER_SERVICE_SUFFIX, SERVING_SIGNER, SYNCER_PREFIX, SYNCER_ROLE,
 };
 use serde_json::Value;
@@ -240,6 +240,8 @@ const SYNCER: &[Right] = &[
 
 const PROXIER: &[Right] = &[
     Right::new(Cluster, OURS, "clusterbindings", READ, "follow its binding"),
+    Right::new(Cluster, CORE, "namespaces", &["get"], "know the computing cluster by a uid")
+        .named(&[KUBE_SYSTEM]),
     Right::new(Cluster, CORE, "nodes", READ, "know for which virtual nodes it answers, and on which ports"),
     Right::new(Cluster, CORE, "pods", READ, "know which pod in the worker cluster a call is about"),
     Right::new(Cluster, "authentication.k8s.io", "tokenreviews", CREATE, "know who calls"),

@@ -13,7 +13,7 @@ use super::locate::{Found, Rejected, locate};
 use super::{LabError, Toolset, cache_root};
 use crate::process::last_lines;
 
-/// Module downloads, build cache and programs take about 8 GiB when all nine are built from nothing,
+/// Module downloads, build cache and programs take about 8 GiB when all ten are built from nothing,
 /// most of it in Go's own caches. Less than this is not worth beginning with.
 const BUILD_NEEDS_MIB: u64 = 1024;
 const PER_PROGRAM_MIB: u64 = 512;

@@ -21,11 +21,12 @@ pub enum Program {
     Kubelet,
     KubeProxy,
     Coredns,
+    MetricsServer,
 }
 
 impl Program {
     /// All of them, in the order in which they are built: a control plane first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -35,6 +36,7 @@ impl Program {
         Self::Kubelet,
         Self::KubeProxy,
         Self::Coredns,
+        Self::MetricsServer,
     ];
 
     /// The program's file name.
@@ -49,6 +51,7 @@ impl Program {
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
             Self::Coredns => "coredns",
+            Self::MetricsServer => "metrics-server",
         }
     }
 
@@ -71,6 +74,9 @@ impl Program {
             Self::Etcd => Recipe { module: &ETCD, package: "go.etcd.io/etcd/server/v3" },
             Self::Kwok => Recipe { module: &KWOK, package: "sigs.k8s.io/kwok/cmd/kwok" },
             Self::Coredns => Recipe { module: &COREDNS, package: "github.com/coredns/coredns" },
+            Self::MetricsServer => {
+                Recipe { module: &METRICS_SERVER, package: "sigs.k8s.io/metrics-server/cmd/metrics-server" }
+            }
             Self::KubeApiserver => Recipe::kubernetes(release, "k8s.io/kubernetes/cmd/kube-apiserver"),
             Self::KubeControllerManager => {
                 Recipe::kubernetes(release, "k8s.io/kubernetes/cmd/kube-controller-manager")
@@ -108,6 +114,8 @@ pub(super) enum Stamp {
     Built,
     /// `k8s.io/component-base/version`: clients negotiate by it.
     ComponentBase,
+    /// `k8s.io/client-go/pkg/version`: what it prints when it is asked.
+    ClientGo,
 }
 
 impl Module {
@@ -120,6 +128,9 @@ impl Module {
     pub(super) fn ldflags(&self) -> String {
         match self.stamp {
             Stamp::Built => "-s -w".to_owned(),
+            Stamp::ClientGo => {
+                format!("-s -w -X k8s.io/client-go/pkg/version.gitVersion={}", self.version)
+            }
             Stamp::ComponentBase => {
                 let version = self.version;
                 let mut parts = version.trim_start_matches('v').split('.');
@@ -188,6 +199,7 @@ pub static KUBERNETES: &[Release] = &[kubernetes!("1.36", "v1.36.4")];
 static ETCD: Module = module!("etcd", ["etcd-3.6"], "v3.6.16", Stamp::Built);
 static KWOK: Module = module!("kwok", ["kwok-0.8"], "v0.8.0", Stamp::Built);
 static COREDNS: Module = module!("coredns", ["coredns-1.12"], "v1.12.4", Stamp::Built);
+static METRICS_SERVER: Module = module!("metrics-server", ["metrics-server-0.9"], "v0.9.0", Stamp::ClientGo);
 
 /// The release of `minor` (`1.36`), or the default one.
 pub fn release(minor: Option<&str>) -> Result<&'static Release, LabError> {

@@ -10,5 +10,6 @@
 mod control_planes;
 mod endings;
 mod faults;
+mod metering;
 mod real_nodes;
 mod support;

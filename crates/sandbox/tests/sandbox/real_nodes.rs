@@ -12,7 +12,7 @@ use crate::support::{eventually, kubectl, kubectl_with, nothing_left_of};
 
 /// These tests need root and a few Debian packages. Without them they fail and say which; whoever wants
 /// the other tests alone says so.
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     if std::env::var_os("KUBEOCEAN_WITHOUT_REAL_NODES").is_some() {
         // Not captured, as what `eprintln!` says would be.
         let _ = writeln!(
@@ -34,7 +34,7 @@ async fn sandbox() -> Arc<Sandbox> {
     Sandbox::shared("real nodes", || Spec::new().workers(2, 0, 1)).await.unwrap()
 }
 
-fn pod(name: &str, spec: &Value) -> String {
+pub(crate) fn pod(name: &str, spec: &Value) -> String {
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -72,7 +72,7 @@ fn server(page: &str) -> Value {
     json!({ "containers": [{ "command": ["sh", "-c", script] }] })
 }
 
-async fn run(cluster: &Cluster, name: &str, spec: &Value) {
+pub(crate) async fn run(cluster: &Cluster, name: &str, spec: &Value) {
     kubectl_with(cluster, &["apply", "-f", "-"], &pod(name, spec)).await.unwrap();
     let name = format!("pod/{name}");
     kubectl(cluster, &["wait", "--for=condition=Ready", "--timeout=120s", &name]).await.unwrap();

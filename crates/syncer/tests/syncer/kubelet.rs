@@ -10,6 +10,9 @@ use crate::scene::{MOUNT, Scene, collection, is_deleting, text};
 /// Pods whose name begins so end well, a moment after they began.
 pub(crate) const JOB: &str = "job";
 
+/// Pods whose name begins so fit on no node.
+pub(crate) const NOWHERE: &str = "nowhere";
+
 /// How often they look around.
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -18,18 +21,25 @@ const STRATEGIC: Option<&str> = Some("application/strategic-merge-patch+json");
 impl Scene {
     /// For ever.
     pub(crate) async fn kubelets(&self) {
+        let server = &self.phys.server;
+        let mut seen = None;
         loop {
-            for pod in self.phys.server.list("pods", Some(MOUNT)) {
-                // Those of others are as whoever made them says.
-                if !virtual_name(&pod).is_empty() {
-                    self.look_after(&pod);
+            let mark = server.mark(&["pods", "nodes"]);
+            // Where nothing has changed since, nothing is to be done; but what was refused may not be so now.
+            if seen.replace(mark) != Some(mark) {
+                for pod in server.list("pods", Some(MOUNT)) {
+                    // Those of others are as whoever made them says.
+                    if !virtual_name(&pod).is_empty() && self.look_after(&pod) {
+                        seen = None;
+                    }
                 }
             }
             tokio::time::sleep(MOMENT).await;
         }
     }
 
-    fn look_after(&self, pod: &Value) {
+    /// Does what is to be done for a pod; whether there was anything.
+    fn look_after(&self, pod: &Value) -> bool {
         let server = &self.phys.server;
         let place = format!("{}/{}", collection("pods", MOUNT), text(pod, "/metadata/name"));
         let node = text(pod, "/spec/nodeName");
@@ -38,11 +48,14 @@ impl Scene {
             let required = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
             let wanted = format!("{required}/nodeSelectorTerms/0/matchFields/0/values/0");
             let wanted = text(pod, &wanted);
-            if server.get("nodes", "", wanted).is_some() && !is_deleting(pod) {
+            let fits = server.get("nodes", "", wanted).is_some()
+                && !is_deleting(pod)
+                && !virtual_name(pod).starts_with(NOWHERE);
+            if fits {
                 let body = json!({"target": {"kind": "Node", "name": wanted}});
                 server.call("scheduler", "POST", &format!("{place}/binding"), None, Some(body));
             }
-            return;
+            return fits;
         }
         if is_deleting(pod) || server.get("nodes", "", node).is_none() {
             let body = json!({
@@ -67,7 +80,10 @@ impl Scene {
                 "Succeeded",
                 &json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
             );
+        } else {
+            return false;
         }
+        true
     }
 
     fn report(&self, place: &str, pod: &Value, phase: &str, state: &Value) {

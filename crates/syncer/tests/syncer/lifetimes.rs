@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use kubeocean_cluster::together::until_one_ends;
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::{self, Crash, Ending};
@@ -69,12 +71,7 @@ async fn life(world: World, crash: Crash) -> Scene {
         let scene = &scene;
         async move { scene.sync(Some(&layer)).await }
     });
-    tokio::select! {
-        biased;
-        () = living => {}
-        () = scene.others() => {}
-        () = course => {}
-    }
+    until_one_ends([living.boxed_local(), scene.others().boxed_local(), course.boxed_local()]).await;
     scene
 }
 

@@ -21,3 +21,7 @@ mod scene;
 mod simulated;
 mod storage;
 mod vectors;
+
+/// Objects are made and dropped by the million.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kubeocean_api::keys::reasons::Pod as Reason;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_model::leasing::SYNCER;
-use kubeocean_testkit::Verb;
+use kubeocean_model::vnode::VirtualNode;
+use kubeocean_testkit::{Right, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::kubelet::virtual_name;
-use crate::scene::{MOUNT, Scene, Setting, condition, label, text};
-use crate::simulated::{calm_in, wait};
+use crate::kubelet::{NOWHERE, virtual_name};
+use crate::scene::{MOUNT, Scene, Setting, condition, label, object, text};
+use crate::simulated::{calm_in, counted, shows, wait};
 
 const ONE_TWIN: &str = "a pod has at most one living twin";
 const TWIN_FIRST: &str = "a pod that we remove has no twin any more";
@@ -38,12 +40,17 @@ impl Scene {
             }
         });
         let (phys, restored) = (self.phys.server.clone(), Arc::clone(&self.restored));
+        let virt = self.virt.server.clone();
         oracle.always("V", &self.virt.server, TWIN_FIRST, move |commit| {
             let goes = commit.plural == "pods" && commit.verb == Verb::Delete && commit.actor == SYNCER;
             let Some(old) = commit.old.as_deref().filter(|_| goes) else { return Ok(()) };
             let uid = text(old, "/metadata/uid");
-            // What ran on a machine that is gone is declared lost at once; a restored etcd may bring back a twin of long ago.
-            let is_lost = text(old, "/status/reason") == Reason::PhysicalPodLost.as_str();
+            // What ran on a machine that is gone is declared lost at once, also if V does not take that word; a restored etcd may bring
+            // back a twin of long ago.
+            let nodes = virt.list_at(commit.revision, "nodes", None);
+            let node = nodes.iter().find(|one| text(one, "/metadata/name") == text(old, "/spec/nodeName"));
+            let is_lost = text(old, "/status/reason") == Reason::PhysicalPodLost.as_str()
+                || node.is_some_and(|node| VirtualNode::read(&object(node)).tenure.is_lost());
             // One that has ended runs nowhere, wherever it is.
             let runs = |twin: &&Arc<Value>| !matches!(text(twin, "/status/phase"), "Succeeded" | "Failed");
             let twins = phys.list("pods", Some(MOUNT));
@@ -243,6 +250,21 @@ fn a_pod_runs_in_the_worker_and_is_gone_there_when_it_is_deleted() {
         assert_eq!(condition(&pod, "Ready")["status"], "True");
         let said = &pod["metadata"]["annotations"];
         assert_eq!(said[annotations::PHYSICAL_POD_NAME], twin["metadata"]["name"]);
+        for (name, count) in [("create_pod_total", 1), ("pod_created_total", 1)] {
+            assert_eq!(counted(scene, name, "w1"), count, "{name}");
+        }
+        shows(scene, r#"virtual_pod_total{clusterbinding="w1"} 1.0"#);
+        // One that its node does not take is counted, too, and not as one that was asked for.
+        scene.pod(
+            "large",
+            "vnode-c1-n1",
+            json!({"containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000"}}},
+            ]}),
+        );
+        scene.until_phase("large", "Failed").await;
+        assert_eq!(counted(scene, "pod_created_failed_total", "w1"), 1);
+        assert_eq!(counted(scene, "create_pod_total", "w1"), 1);
         scene.remove(&scene.virt, "pods", "web", "a");
         wait(
             scene,
@@ -402,6 +424,48 @@ fn a_pod_whose_twin_is_deleted_behind_our_back_has_failed() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(scene.twin("a").is_none());
     });
+}
+
+#[test]
+fn what_another_cluster_listed_is_not_believed_of_the_right_one_when_it_is_back() {
+    leased(async |scene| {
+        scene.pod("a", "vnode-c1-n1", json!({}));
+        scene.until_phase("a", "Running").await;
+        let before = scene.get_pod("a").unwrap();
+        scene.lead_astray(true);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // The right one answers, and does not say for a while which pods it has.
+        scene.phys.server.deny(SYNCER, Right::to("list", "pods"));
+        scene.lead_astray(false);
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        scene.phys.server.allow_all();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(scene.get_pod("a").unwrap()["status"], before["status"]);
+        assert!(scene.twin("a").is_some());
+    });
+}
+
+#[test]
+fn a_pod_that_no_node_of_the_worker_takes_has_failed_after_five_minutes_whatever_the_clocks_say() {
+    for ahead in [-3, 0, 3] {
+        leased(async |scene| {
+            scene.clock.jump(SignedDuration::from_hours(ahead));
+            scene.pod(NOWHERE, "vnode-c1-n1", json!({}));
+            let made = || scene.twin(NOWHERE).map(|_| ()).ok_or_else(|| "no twin yet".to_owned());
+            wait(scene, "it is made", 10, made).await;
+            let twin = scene.twin(NOWHERE).unwrap();
+            tokio::time::sleep(Duration::from_secs(285)).await;
+            assert_eq!(scene.twin(NOWHERE).unwrap()["metadata"]["uid"], twin["metadata"]["uid"]);
+            assert_ne!(text(&scene.get_pod(NOWHERE).unwrap(), "/status/phase"), "Failed");
+            wait(scene, "it is given up", 20, || {
+                let pod = scene.get_pod(NOWHERE).unwrap();
+                let reason = text(&pod, "/status/reason");
+                if reason == "PhysicalUnschedulable" { Ok(()) } else { Err(format!("{reason:?}")) }
+            })
+            .await;
+            assert!(scene.twin(NOWHERE).is_none(), "it must not start after all");
+        });
+    }
 }
 
 #[test]

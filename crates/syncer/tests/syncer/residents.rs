@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::names::{self, FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_api::keys::{finalizers, labels, taints};
+use kubeocean_cluster::together::until_one_ends;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -39,12 +41,13 @@ impl Scene {
                 tokio::time::sleep(MOMENT).await;
             }
         };
-        tokio::join!(
-            self.virt.server.controllers(),
-            self.phys.server.controllers(),
-            residents,
-            self.kubelets()
-        );
+        until_one_ends([
+            self.virt.server.controllers().boxed_local(),
+            self.phys.server.controllers().boxed_local(),
+            residents.boxed_local(),
+            self.kubelets().boxed_local(),
+        ])
+        .await;
     }
 
     /// Lifts the taint of new nodes, and takes those for lost whose Lease is old.
@@ -56,20 +59,21 @@ impl Scene {
             let renewed =
                 lease.as_ref().and_then(|lease| text(lease, "/spec/renewTime").parse::<Timestamp>().ok());
             let age = renewed.map(|at| server.now().duration_since(at));
-            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let conditions = node["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
             let ready = conditions.iter().find(|one| one["type"] == "Ready");
             let is_ready = ready.is_some_and(|ready| ready["status"] == "True");
             let place = format!("{}/{name}", collection("nodes", ""));
-            let tainted = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-            let rest: Vec<&Value> =
-                tainted.iter().filter(|taint| taint["key"] != taints::NODE_NOT_READY_KEY).collect();
-            if is_ready && rest.len() < tainted.len() {
+            let tainted = node["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+            let is_new = |taint: &Value| taint["key"] == taints::NODE_NOT_READY_KEY;
+            if is_ready && tainted.iter().any(is_new) {
+                let rest: Vec<&Value> = tainted.iter().filter(|taint| !is_new(taint)).collect();
                 let body = json!({"spec": {"taints": rest}});
                 server.call(NODE_CONTROLLER, "PATCH", &place, MERGE, Some(body));
             }
             if is_ready && age.is_some_and(|age| age > self.lost_after()) {
                 let lost: Vec<Value> = conditions
-                    .into_iter()
+                    .iter()
+                    .cloned()
                     .map(|mut one| {
                         if one["type"] == "Ready" {
                             one["status"] = "Unknown".into();

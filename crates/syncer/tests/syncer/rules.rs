@@ -96,6 +96,9 @@ impl Scene {
             };
             if fine { Ok(()) } else { Err(format!("{} {}", commit.plural, commit.name)) }
         });
+        for (name, site) in [("V", &self.virt), ("P", &self.phys)] {
+            oracle.not_in_vain(name, &site.server, SYNCER);
+        }
         for (name, site) in [("P", &self.phys), ("stranger", &self.stranger)] {
             let known = Arc::clone(&uids);
             oracle.always(name, &site.server, ONLY_OURS, move |commit| {
@@ -288,11 +291,11 @@ impl Scene {
     pub(crate) async fn watch_the_deadlines(&self, latest: Duration, slow: Duration) {
         let allowed = Duration::from_secs(1) + (latest * 2 + slow) * 4;
         let server = &self.virt.server;
-        let (mut seen, mut deadlines) = (0, Vec::new());
+        let (mut seen, mut deadlines) = (None, Vec::new());
         let mut due: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
-            if server.revision() != seen {
-                seen = server.revision();
+            let mark = server.mark(&["pods", "nodes"]);
+            if seen.replace(mark) != Some(mark) {
                 deadlines = self.deadlines();
                 due.retain(|uid, _| deadlines.iter().any(|(known, ..)| known == uid));
             }
@@ -541,7 +544,14 @@ impl Scene {
         tokio::time::sleep(Duration::from_secs(180)).await;
         let wrote = |site: &Site, since: u64| -> Vec<String> {
             let all = site.server.history(since);
-            let ours = all.iter().filter(|one: &&Commit| one.actor == SYNCER && one.plural != "leases");
+            // Renewals of Leases and of tokens are all that time alone brings about.
+            let renews = |one: &Commit| {
+                let old = one.old.as_deref().filter(|_| one.plural == "secrets");
+                one.plural == "leases"
+                    || old.is_some_and(|old| label(old, labels::SERVICE_ACCOUNT_TOKEN) == TRUE)
+                        && one.verb == Verb::Update
+            };
+            let ours = all.iter().filter(|one| one.actor == SYNCER && !renews(one));
             ours.map(|one| format!("{} {}", one.plural, one.name)).collect()
         };
         let written = [wrote(&self.virt, before[0]), wrote(&self.phys, before[1])].concat();

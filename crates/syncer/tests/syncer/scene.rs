@@ -493,37 +493,22 @@ impl Scene {
 
     /// A client of the computing cluster, by which each renewal is known.
     fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let (client, renewals) = (self.virt.client(&self.traffic, life), Arc::clone(&self.renewals));
-        let counts = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (client, renewals) = (client.clone(), Arc::clone(&renewals));
-            async move {
-                let renews = request.uri().path().contains("/leases");
-                let (at, method) = (Instant::now(), request.method().clone());
-                let answer = client.send(request).await?;
-                if renews {
-                    renewals.lock().push((at, method, answer.status()));
-                }
-                Ok::<_, kube::Error>(answer)
+        let renewals = Arc::clone(&self.renewals);
+        self.virt.client_telling(&self.traffic, life, move |answered| {
+            if answered.path.contains("/leases") {
+                renewals.lock().push((answered.asked_at, answered.method.clone(), answered.status));
             }
-        });
-        kube::Client::new(counts, "default")
+        })
     }
 
     /// A client of the worker cluster, by which it is known when that was last heard of.
     fn physical_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let (client, heard) = (self.phys.client(&self.traffic, life), Arc::clone(&self.heard));
-        let listens = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (client, heard) = (client.clone(), Arc::clone(&heard));
-            async move {
-                let asks = request.uri().path() == format!("/api/v1/namespaces/{MOUNT}");
-                let answer = client.send(request).await?;
-                if asks && answer.status().is_success() {
-                    heard.lock().again();
-                }
-                Ok::<_, kube::Error>(answer)
+        let (heard, asked) = (Arc::clone(&self.heard), format!("/api/v1/namespaces/{MOUNT}"));
+        self.phys.client_telling(&self.traffic, life, move |answered| {
+            if answered.path == asked && answered.status.is_success() {
+                heard.lock().again();
             }
-        });
-        kube::Client::new(listens, "default")
+        })
     }
 
     /// Where the kubeconfig leads.

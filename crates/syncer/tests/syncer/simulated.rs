@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, NODE_LEASE_NAMESPACE};
 use kubeocean_api::keys::{annotations, labels, taints};
+use kubeocean_cluster::together::until_one_ends;
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_testkit::chaos::{Partition, Profile};
 use kubeocean_testkit::crash::{self, Crash, Ending};
@@ -31,12 +33,7 @@ async fn beside(scene: &Scene, restarts: &Notify, course: impl Future<Output = (
             }
         }
     };
-    tokio::select! {
-        biased;
-        () = lives => {}
-        () = scene.others() => {}
-        () = course => {}
-    }
+    until_one_ends([lives.boxed_local(), scene.others().boxed_local(), course.boxed_local()]).await;
 }
 
 pub(crate) async fn wait(scene: &Scene, what: &str, within: u64, condition: impl Fn() -> Result<(), String>) {
@@ -300,6 +297,15 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
     );
 }
 
+/// How many things [`deed`] tells apart, by the lowest bits of a draw.
+const DEEDS: u64 = 32;
+
+/// The same draw, for one of these deeds.
+fn one_of(repertoire: &[u64], draw: u64) -> u64 {
+    let deed = repertoire[usize::try_from(draw % DEEDS).unwrap() % repertoire.len()];
+    draw - draw % DEEDS + deed
+}
+
 /// What lenders, borrowers and strangers do.
 fn deed(scene: &Scene, draw: u64) {
     let n = (draw >> 8) % 4 + 1;
@@ -307,7 +313,7 @@ fn deed(scene: &Scene, draw: u64) {
     let vnode = format!("vnode-c1-{node}");
     let name = format!("p{}", draw >> 16 & 3);
     let now = scene.clock.now();
-    match draw & 31 {
+    match draw % DEEDS {
         0..=3 => {
             let percent = draw >> 20 & 63;
             let mut spec = json!({
@@ -458,10 +464,11 @@ async fn chaos(world: World) -> Scene {
     let restarts = Arc::new(Notify::new());
     scene.policy(&scene.phys, "p0", json!({}));
     scene.policy(&scene.virt, "p0", json!({}));
-    let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
+    let extent = world.extent(Duration::from_secs(60), Duration::from_secs(900));
+    let mut trouble = Trouble::new(&world).every(extent.every);
     for _ in 0..4 {
-        let scene = scene.clone();
-        trouble = trouble.deed("someone", move |random| deed(&scene, random.random()));
+        let (scene, repertoire) = (scene.clone(), world.repertoire(DEEDS));
+        trouble = trouble.deed("someone", move |random| deed(&scene, one_of(&repertoire, random.random())));
     }
     let (v, p) = (&scene.virt, &scene.phys);
     for draw in 0..7 {
@@ -492,9 +499,8 @@ async fn chaos(world: World) -> Scene {
             _ => trouble,
         };
     }
-    let time = Duration::from_secs(world.random("how long").random_range(60..900));
     let course = async {
-        trouble.rage(time).await;
+        trouble.rage(extent.time).await;
         scene.comes_to_rest().await;
     };
     beside(&scene, &restarts, course).await;
@@ -503,7 +509,7 @@ async fn chaos(world: World) -> Scene {
 
 #[test]
 fn nodes_are_leased_and_given_back_under_chaos() {
-    let report = hunt(test!(), &seeds(500), |world| async { drop(chaos(world).await) });
+    let report = hunt(test!(), &seeds(1_000), |world| async { drop(chaos(world).await) });
     println!("the syncer under full chaos: {report}");
 }
 
@@ -537,12 +543,14 @@ async fn punctual(world: World) {
     let scene = Scene::set(&world, |_| profile.clone(), setting);
     scene.policy(&scene.phys, "p0", json!({}));
     scene.policy(&scene.virt, "p0", json!({}));
-    let mut trouble = Trouble::new(&world).every(Duration::from_millis(random.random_range(500..20_000)));
-    let deeds = scene.clone();
+    // Windows open and close by the minute: less than five would be over before any does.
+    let extent = world.extent(Duration::from_secs(300), Duration::from_secs(1500));
+    let mut trouble = Trouble::new(&world).every(extent.every);
+    let (deeds, repertoire) = (scene.clone(), world.repertoire(DEEDS));
     trouble = trouble.deed("someone", move |random| {
         // Another cluster that answers is a reason to wait, as a cut is.
-        let draw: u64 = random.random();
-        if draw & 31 != 26 {
+        let draw = one_of(&repertoire, random.random());
+        if draw % DEEDS != 26 {
             deed(&deeds, draw);
         }
     });
@@ -553,12 +561,11 @@ async fn punctual(world: World) {
         trouble = trouble.deed("the syncer dies", move |_| restarts.notify_one());
     }
     scene.no_node_is_ever_lost();
-    let time = Duration::from_secs(world.random("how long").random_range(300..1500));
     let course = async {
         tokio::select! {
             biased;
             () = scene.watch_the_deadlines(latest, slow) => {}
-            () = trouble.rage(time) => {}
+            () = trouble.rage(extent.time) => {}
         }
         scene.comes_to_rest().await;
     };
@@ -669,12 +676,7 @@ async fn story(world: World, crash: Crash) -> Scene {
         let scene = &scene;
         async move { scene.sync(Some(&layer)).await }
     });
-    tokio::select! {
-        biased;
-        () = living => {}
-        () = scene.others() => {}
-        () = course => {}
-    }
+    until_one_ends([living.boxed_local(), scene.others().boxed_local(), course.boxed_local()]).await;
     scene
 }
 
@@ -801,5 +803,27 @@ fn an_offer_does_not_rise_while_nobody_knows_who_uses_what() {
             assert_eq!(offers("vnode-c1-n1").as_deref(), Some("2500m"));
             assert_eq!(offers("vnode-c1-n4").as_deref(), Some("7500m"));
         },
+    );
+}
+
+#[test]
+fn a_node_that_comes_while_a_watch_is_away_for_a_moment_is_leased_a_moment_later() {
+    calm(
+        async |scene| {
+            scene.policy(&scene.phys, "p", json!({}));
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            // The worker cluster is asked every five seconds: some of these moments are between two questions.
+            for number in 4..9 {
+                scene.phys.server.forbid(SYNCER, "*", "", "pods");
+                scene.phys.server.drop_watches();
+                tokio::time::sleep(Duration::from_millis(600)).await;
+                scene.add_node(&format!("n{number}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                scene.phys.server.allow_all();
+                wait(scene, "leased", 30, || scene.at_rest()).await;
+                tokio::time::sleep(Duration::from_millis(16_100)).await;
+            }
+        },
+        true,
     );
 }

@@ -113,6 +113,17 @@ impl Scene {
         all
     }
 
+    /// Whether someone wants the copy of a claim to go, and a twin that runs keeps it: nobody can call that off, and nobody new may have it.
+    fn is_going_and_held(&self, copy: &Value) -> bool {
+        let uses = |twin: &Arc<Value>| {
+            let volumes = twin["spec"]["volumes"].as_array();
+            let mut names =
+                volumes.into_iter().flatten().map(|one| &one["persistentVolumeClaim"]["claimName"]);
+            names.any(|name| *name == copy["metadata"]["name"])
+        };
+        is_deleting(copy) && self.ours_in_p("pods").iter().any(uses)
+    }
+
     /// Whether P would take a claim that a pod refers to.
     pub(crate) fn is_claim_good(&self, name: &str) -> bool {
         let claim = self.virt.server.get("persistentvolumeclaims", "web", name);
@@ -122,8 +133,11 @@ impl Scene {
         let allowed = allowed.and_then(|one| {
             one["metadata"]["annotations"][annotations::ALLOWED_VOLUME_SOURCES].as_str().map(str::to_owned)
         });
+        let copies = self.made_by_us("persistentvolumeclaims");
+        let is_copy = |copy: &&Arc<Value>| copy["metadata"]["annotations"][annotations::VIRTUAL_NAME] == name;
         // One that is to go lets nobody new in.
         !is_deleting(&claim)
+            && !copies.iter().filter(is_copy).any(|copy| self.is_going_and_held(copy))
             && volume.is_some_and(|volume| volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"])
             && allowed.is_none_or(|allowed| allowed.contains("nfs"))
     }
@@ -142,7 +156,7 @@ impl Scene {
             if !pods.iter().any(|pod| uses(&pod, of)) {
                 return Err(format!("nobody uses claim {of}"));
             }
-            if is_deleting(&claim) {
+            if is_deleting(&claim) && !self.is_going_and_held(&claim) {
                 return Err(format!("claim {of} goes for ever"));
             }
         }

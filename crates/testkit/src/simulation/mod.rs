@@ -10,7 +10,9 @@
 //!
 //! Deliberately absent: threads inside a world, wall time, and the controllers themselves.
 
+mod extent;
 mod seeds;
+mod telling;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -22,8 +24,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tower::Layer as _;
 
+pub use extent::Extent;
 pub use seeds::{Failure, Report, Seeds, Test, explore, hunt, on_all_cores, seeds};
 pub(crate) use seeds::{is_replay, words_of};
+pub use telling::Answered;
 pub use trouble::{Mischief, Trouble};
 
 use crate::chaos::{Chaos, Profile};
@@ -32,6 +36,7 @@ use crate::oracle::{Oracle, Violation};
 use crate::story::Story;
 use crate::traffic::Traffic;
 use crate::{ApiServer, Options};
+use telling::Telling;
 
 /// Everything that one seed makes. Clones are the same world.
 #[derive(Clone, Debug)]
@@ -99,11 +104,23 @@ impl World {
 impl Site {
     /// A client that suffers everything. A controller that may die brings the layer of its life.
     pub fn client(&self, traffic: &Traffic, life: Option<&CrashLayer>) -> kube::Client {
+        self.client_telling(traffic, life, |_| ())
+    }
+
+    /// The same, which tells of every answer as it reaches the controller.
+    pub fn client_telling(
+        &self,
+        traffic: &Traffic,
+        life: Option<&CrashLayer>,
+        tell: impl Fn(&Answered<'_>) + Clone + Send + Sync + 'static,
+    ) -> kube::Client {
         let service = traffic.heard_by(&self.server).layer(self.server.service(traffic.actor()));
         let service = self.chaos.layer(service);
         match life {
-            Some(life) => kube::Client::new(traffic.sent().layer(life.layer(service)), "default"),
-            None => kube::Client::new(traffic.sent().layer(service), "default"),
+            Some(life) => {
+                kube::Client::new(Telling::new(traffic.sent().layer(life.layer(service)), tell), "default")
+            }
+            None => kube::Client::new(Telling::new(traffic.sent().layer(service), tell), "default"),
         }
     }
 }

@@ -20,3 +20,7 @@ mod sample;
 mod scenario;
 mod toys;
 mod verdicts;
+
+/// Objects are made and dropped by the million.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

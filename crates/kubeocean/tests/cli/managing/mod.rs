@@ -15,6 +15,7 @@ mod real_node;
 mod real_pods;
 mod rights;
 mod rotating;
+mod strangers;
 mod templates;
 mod vnodes;
 mod workloads;

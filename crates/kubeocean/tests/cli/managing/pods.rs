@@ -42,6 +42,7 @@ async fn pods_on_virtual_nodes_run_in_the_worker_cluster_and_leave_nothing_behin
         a_job_ends_and_no_pod_of_it_runs_twice(&pool),
         volumes_come_along_where_the_lender_lets_them(&pool),
         a_gate_of_the_computing_cluster_decides(&pool),
+        a_kill_for_want_of_memory_is_told_as_it_is(&pool),
         a_daemon_runs_where_it_was_asked_for(&pool),
         nobody_gets_past_the_scheduler(&pool),
         two_bindings_share_a_config_map(&pool),
@@ -61,6 +62,38 @@ async fn pods_on_virtual_nodes_run_in_the_worker_cluster_and_leave_nothing_behin
         assert!(refused.is_empty(), "more rights were wanted than are shipped: {refused:#?}");
     }
     println!("{} pods had one twin each", pool.stop().await);
+}
+
+/// A kubelet says that a container was killed since it took too much memory, and how often: the pod says the same.
+async fn a_kill_for_want_of_memory_is_told_as_it_is(pool: &Pool) {
+    let ns = "starves";
+    pool.namespace(ns).await;
+    let app = pod("app", &json!({}));
+    pool.apply(ns, &app).await;
+    let pairs = pool.agree(ns, 1, "Running").await;
+    let mut status = pairs[0].1["status"]["containerStatuses"][0].clone();
+    let (began, ended) = ("2026-11-01T08:00:00Z", "2026-11-01T08:05:00Z");
+    let killed = json!({
+        "reason": "OOMKilled", "exitCode": 137, "startedAt": began, "finishedAt": ended, "containerID": "containerd://before",
+    });
+    status["restartCount"] = 3.into();
+    status["lastState"] = json!({"terminated": killed});
+    let twin = text(&pairs[0].1["metadata"]["name"]);
+    let path = format!("/api/v1/namespaces/{WORKER_NAMESPACE}/pods/{twin}/status");
+    let said = json!({"status": {"containerStatuses": [status]}});
+    request(&pool.phys, "PATCH", &path, STRATEGIC, &said).await.unwrap();
+    until("the pod says what its kubelet says", async || {
+        let now = pool.read(ns, &app).await?;
+        let told = &now["status"]["containerStatuses"][0];
+        if told["lastState"]["terminated"] == killed && told["restartCount"] == 3 {
+            Ok(())
+        } else {
+            Err(told.to_string())
+        }
+    })
+    .await;
+    pool.delete(ns, &app).await;
+    pool.nothing_left(ns).await;
 }
 
 /// A Deployment is available, is rolled over to another image, and scaled to nothing.

@@ -26,13 +26,17 @@ async fn a_real_container_finds_what_its_pod_was_promised_and_its_end_is_told_tr
     let pool = Pool::of(spec, &[(W1.0, json!({"serviceNamespaces": [NS]}))]).await;
     let server = pool.place.worker(COMPUTING).kubeconfig();
     let server = server.lines().find_map(|line| line.trim().strip_prefix("server: https://")).unwrap();
-    let flags = ["--leader-elect", &format!("--computing-apiserver={server}")];
+    // CoreDNS of the computing cluster is where its API server is.
+    let (dns, _) = server.split_once(':').unwrap();
+    let flags =
+        ["--leader-elect", &format!("--computing-apiserver={server}"), &format!("--computing-dns={dns}")];
     let mut syncer = syncer_with(&pool.place, &pool.accounts[W1.0], W1.0, "syncer", &flags);
     pool.usable(W1).await;
     pool.namespace(NS).await;
     tokio::join!(
         it_finds_everything(&pool),
         ends_are_told(&pool),
+        an_end_for_want_of_memory_is_told(&pool),
         probes_are_told(&pool),
         what_has_succeeded_stays_so(&pool),
     );
@@ -181,6 +185,7 @@ async fn it_finds_everything(pool: &Pool) {
     ] {
         prints(pool, "reader", script, expected).await;
     }
+    names_are_asked_of_the_computing_cluster(pool).await;
     // It finds the computing cluster, believes its certificate, and is known there by its token.
     let ask = "/data/kubectl get pod $NAME -o jsonpath='{.metadata.uid} {.spec.nodeName}'";
     prints(pool, "reader", ask, &format!("{uid} {NODE}")).await;
@@ -193,6 +198,28 @@ async fn it_finds_everything(pool: &Pool) {
     assert_eq!(read(&directory.join("bye")).trim(), "bye", "what it was to do last");
     pool.delete(NS, &workload("Deployment", "web", 0, &json!({}))).await;
     pool.delete(NS, &service).await;
+}
+
+/// Its DNS knows what the computing cluster knows, by the short names too: the address of a Service, and the pods behind one that has none.
+async fn names_are_asked_of_the_computing_cluster(pool: &Pool) {
+    let headless = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "each"},
+        "spec": {"clusterIP": "None", "selector": {"app": "web"}, "ports": [{"port": 8080}]},
+    });
+    pool.apply(NS, &headless).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}});
+    let address = text(&pool.read("default", &service).await.unwrap()["spec"]["clusterIP"]);
+    // The server's own address comes first.
+    let found = |name: &str| format!("nslookup -type=a {name} | tail -n +3 | sed -n 's/^Address.*: *//p'");
+    for name in ["kubernetes.default.svc.cluster.local", "kubernetes.default.svc.cluster.local."] {
+        prints(pool, "reader", &found(name), &address).await;
+    }
+    let pods = pool.pods(NS).await.unwrap();
+    let web = pods.iter().find(|pod| pod["metadata"]["labels"]["app"] == "web").unwrap();
+    let name = format!("each.{NS}.svc.cluster.local");
+    prints(pool, "reader", &found(&name), &text(&web["status"]["podIP"])).await;
+    prints(pool, "reader", "timeout 5 wget -q -O- http://each:8080/", "served").await;
+    pool.delete(NS, &headless).await;
 }
 
 async fn gone(pool: &Pool, name: &str) {
@@ -225,6 +252,48 @@ async fn ends_are_told(pool: &Pool) {
     let before = &again["status"]["containerStatuses"][0]["lastState"]["terminated"];
     assert_eq!(before["exitCode"], 3, "{again:#}");
     for name in ["fails", "stumbles"] {
+        pool.delete(NS, &pod(name, &json!({}))).await;
+        gone(pool, name).await;
+    }
+}
+
+/// A container that takes more memory than it may have is killed by the node, and its pod says just that: once and for all, or as what
+/// was before.
+async fn an_end_for_want_of_memory_is_told(pool: &Pool) {
+    let grows = "exec awk 'BEGIN { for (word = \"x\";;) word = word word }'";
+    let once = format!("[ -f /kept/seen ] && exec sleep 2147483647; touch /kept/seen; {grows}");
+    let limits = json!({"resources": {"limits": {"memory": "24Mi"}}});
+    let mut mounts = limits.clone();
+    mounts["volumeMounts"] = json!([{"name": "kept", "mountPath": "/kept"}]);
+    let never = json!({"containers": runs(grows, &limits), "restartPolicy": "Never"});
+    let always = json!({
+        "containers": runs(&once, &mounts), "volumes": [{"name": "kept", "emptyDir": {}}], "terminationGracePeriodSeconds": 1,
+    });
+    pool.apply(NS, &pod("starves", &never)).await;
+    pool.apply(NS, &pod("recovers", &always)).await;
+    // The node's own words, whatever they are: some runtimes do not hear from some kernels why a container was killed, and say `Error`.
+    let told = async |name: &str, status: &Value, when: &str| {
+        let twins = pool.twins_of(NS).await.unwrap();
+        let of = |twin: &&Value| twin["metadata"]["annotations"][annotations::VIRTUAL_POD_NAME] == name;
+        let said = &twins.iter().find(of).unwrap()["status"]["containerStatuses"][0];
+        for field in ["restartCount", "state", "lastState"] {
+            assert_eq!(status[field], said[field], "{status:#}\nbut\n{said:#}");
+        }
+        let ended = &status[when]["terminated"];
+        assert_eq!(ended["exitCode"], 137, "{status:#}");
+        assert!(["OOMKilled", "Error"].contains(&&*text(&ended["reason"])), "{status:#}");
+    };
+    let failed = is(pool, "starves", "Failed", |pod| pod["status"]["phase"] == "Failed").await;
+    let status = &failed["status"]["containerStatuses"][0];
+    assert_eq!(status["restartCount"], 0, "{failed:#}");
+    told("starves", status, "state").await;
+    let again = is(pool, "recovers", "running again", |pod| {
+        let status = &pod["status"]["containerStatuses"][0];
+        status["restartCount"] == 1 && status["state"]["running"].is_object()
+    })
+    .await;
+    told("recovers", &again["status"]["containerStatuses"][0], "lastState").await;
+    for name in ["starves", "recovers"] {
         pool.delete(NS, &pod(name, &json!({}))).await;
         gone(pool, name).await;
     }

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 use kube::Client;
-use kubeocean_api::keys::names::INSTALL_NAMESPACE;
+use kubeocean_api::keys::names::{INSTALL_NAMESPACE, WORKER_NAMESPACE};
 use kubeocean_model::rights::{Right, Scope, WorkerWishes, in_worker};
 use kubeocean_sandbox::{COMPUTING, Cluster};
 use serde_json::{Value, json};
 
-use super::place::{Place, apply, condition, text};
+use super::place::{Place, apply, condition, namespace, text};
+use super::vnodes::syncer_as;
 use crate::access::{kubectl, until};
 use crate::manager::Manager;
 use crate::support::{answer, kubeocean};
@@ -99,13 +100,18 @@ fn without(objects: &[Value], taken: &Taken) -> Vec<Value> {
 
 /// A manager, and all that a lender and a borrower are asked to apply: nobody may do more than what is shipped allows.
 pub(super) async fn with_shipped_rights(place: &Place, worker: &[Value]) -> Manager {
+    let lender = place.worker("worker-1").client().await.unwrap();
+    apply_all(&lender, worker).await;
+    with_borrowers_rights(place).await
+}
+
+/// The borrower's half of it.
+pub(super) async fn with_borrowers_rights(place: &Place) -> Manager {
     let computing = place.worker(COMPUTING);
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config");
     for part in ["rbac", "admission"] {
         kubectl(computing, &format!("apply --server-side -k {config}/{part}"), "");
     }
-    let lender = place.worker("worker-1").client().await.unwrap();
-    apply_all(&lender, worker).await;
     let account = place.kubeconfig_of(INSTALL_NAMESPACE, "kubeocean-manager").await;
     place.manager_as(&account, "manager", &[])
 }
@@ -204,5 +210,50 @@ async fn each_verb_that_a_lender_does_not_give_is_named_and_given_later_it_is_go
     .await;
     println!("all are connected {:.1?} after the last verb was given back", began.elapsed());
     drop(manager);
+    place.stop().await;
+}
+
+/// The objects that a page of our documentation shows under a title.
+fn shown_under(title: &str) -> &'static str {
+    let page = include_str!("../../../../../docs/bind.md");
+    let section = page.split_once(title).unwrap().1;
+    section.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0
+}
+
+#[tokio::test]
+async fn a_secret_of_another_namespace_is_read_as_soon_as_its_owner_shows_it_as_the_docs_say() {
+    let place = Place::new(1).await;
+    let manager = with_shipped_rights(&place, &manifest(WORKER_NAMESPACE)).await;
+    apply(&place.virt, "/api/v1/namespaces", &namespace("lenders")).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "berlin"},
+        "stringData": {"kubeconfig": kubeconfig(place.worker("worker-1"), WORKER_NAMESPACE)},
+    });
+    apply(&place.virt, "/api/v1/namespaces/lenders/secrets", &secret).await;
+    let elsewhere = json!({"secretRef": {"name": "berlin", "namespace": "lenders"}});
+    place.bind_with("berlin", "berlin", WORKER_NAMESPACE, &elsewhere, &json!({})).await;
+    let refused = place
+        .binding("berlin", "refused", |binding| {
+            condition(binding, "Connected")["reason"] == "PermissionDenied"
+        })
+        .await;
+    let message = text(&condition(&refused, "Connected")["message"]);
+    assert!(message.contains("a RoleBinding in lenders"), "it names the fix: {message}");
+
+    // Two of the three who are named there exist only once the manager could read it; a RoleBinding does not mind.
+    kubectl(place.worker(COMPUTING), "apply -f -", shown_under("## A Secret in another namespace"));
+    place.all_ready(["berlin"]).await;
+    let account = place.kubeconfig_of(INSTALL_NAMESPACE, "kubeocean-syncer-berlin").await;
+    let syncer = syncer_as(&place, &account, "berlin", "syncer");
+    until("the syncer works with the Secret that it is shown", async || {
+        let connected = |line: &Value| line["message"] == "connected to the worker cluster";
+        if syncer.lines().iter().any(connected) {
+            Ok(())
+        } else {
+            Err(format!("{:?}", syncer.lines().last()))
+        }
+    })
+    .await;
+    drop((syncer, manager));
     place.stop().await;
 }

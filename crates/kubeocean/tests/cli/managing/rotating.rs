@@ -145,15 +145,24 @@ async fn a_new_kubeconfig_is_used_within_seconds_and_a_bad_one_costs_nothing() {
     place.stop().await;
 }
 
-/// Labels the worker's only node, and says how long it took until its virtual node had the label.
-async fn followed(place: &Place, lender: &Client, value: &str) -> Duration {
+/// Labels the worker's only node, and says how long it took until its virtual node had the label, and what the syncer
+/// wrote to virtual nodes meanwhile.
+async fn followed(place: &Place, lender: &Client, syncer: &Manager, value: &str) -> (Duration, Vec<Value>) {
+    let before = written(syncer).len();
     let nodes = get(lender, "/api/v1/nodes").await.unwrap();
     let node = format!("/api/v1/nodes/{}", text(&nodes["items"][0]["metadata"]["name"]));
     let label = json!({"metadata": {"labels": {"rotated": value}}});
     request(lender, "PATCH", &node, "application/merge-patch+json", &label).await.unwrap();
     let changed = Instant::now();
     all_are(place, ("one", 1), "it follows", |node| node["metadata"]["labels"]["rotated"] == value).await;
-    changed.elapsed()
+    let took = changed.elapsed();
+    // The node shows the label before the syncer has read that it wrote it.
+    let since = until("the write is in the audit log", async || {
+        let since = written(syncer).split_off(before);
+        if since.is_empty() { Err("not yet".to_owned()) } else { Ok(since) }
+    })
+    .await;
+    (took, since)
 }
 
 /// What a syncer has written to virtual nodes.
@@ -186,7 +195,7 @@ async fn a_syncer_moves_to_a_new_kubeconfig_within_seconds_and_never_to_another_
     .await;
     let account = format!("/api/v1/namespaces/{IDENTITY_NAMESPACE}/serviceaccounts/{BORROWER}");
     request(&lender, "DELETE", &account, "application/json", &Value::Null).await.unwrap();
-    let took = followed(&place, &lender, "once").await;
+    let (took, _) = followed(&place, &lender, &syncer, "once").await;
     println!("its virtual node followed {took:.2?} after the old identity was gone");
     assert!(took <= ROTATED_WITHIN, "{took:?}");
 
@@ -198,11 +207,43 @@ async fn a_syncer_moves_to_a_new_kubeconfig_within_seconds_and_never_to_another_
         if syncer.lines().iter().any(refused) { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
-    let took = followed(&place, &lender, "twice").await;
+    assert_eq!(written(&syncer).len(), before, "nothing is written on another cluster's word");
+    let (took, since) = followed(&place, &lender, &syncer, "twice").await;
     println!("and {took:.2?} with a kubeconfig of another cluster");
-    let since = written(&syncer).split_off(before);
     assert_eq!(since.len(), 1, "the label, and nothing else: {since:#?}");
     assert!(syncer.is_running());
     drop((syncer, manager));
+    place.stop().await;
+}
+
+#[tokio::test]
+async fn a_manager_that_runs_the_syncer_itself_rotates_without_a_false_alarm() {
+    let place = Place::new(1).await;
+    let lender = place.worker("worker-1").client().await.unwrap();
+    lend(&place, &lender).await;
+    let manager = place.manager("manager-a", &["--worker-mode=inline"]);
+    let [first, next] = [IDENTITY_NAMESPACE, NEXT_IDENTITY].map(|identity| kubeconfig(&place, identity));
+    place.secret("w1", &first).await;
+    place.bind("one", "w1", WORKER_NAMESPACE).await;
+    apply(&place.virt, &policies(), &policy("one", &json!({}))).await;
+    all_are(&place, ("one", 1), "the virtual node is there", |_| true).await;
+    let bound = place.binding("one", "connected", |one| speaks_as(one, IDENTITY_NAMESPACE)).await;
+    let since = &condition(&bound, "Connected")["lastTransitionTime"];
+    // The connection is the syncer's too, who wants each proven before it is used. That is not the worker cluster's fault.
+    for (kubeconfig, identity) in
+        [(&next, NEXT_IDENTITY), (&first, IDENTITY_NAMESPACE), (&next, NEXT_IDENTITY)]
+    {
+        let changed = Instant::now();
+        place.secret("w1", kubeconfig).await;
+        let rotated = place.binding("one", "rotated", |one| speaks_as(one, identity)).await;
+        assert!(changed.elapsed() <= ROTATED_WITHIN, "{:?}", changed.elapsed());
+        assert_eq!(condition(&rotated, "Connected")["lastTransitionTime"], *since, "it was never lost");
+        looked_at(&manager, 2.0).await;
+    }
+    let events = get(&place.virt, "/api/v1/namespaces/default/events").await.unwrap();
+    let alarms =
+        events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "ConnectivityFailed");
+    assert_eq!(alarms.count(), 0, "{events:#}");
+    drop(manager);
     place.stop().await;
 }

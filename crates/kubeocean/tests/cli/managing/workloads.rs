@@ -9,14 +9,14 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt as _};
-use kubeocean_api::keys::names::{INSTALL_NAMESPACE, WORKER_NAMESPACE};
+use kubeocean_api::keys::names::{INSTALL_NAMESPACE, KUBE_SYSTEM, WORKER_NAMESPACE};
 use kubeocean_api::keys::taints::VNODE_KEY;
 use kubeocean_api::keys::{annotations, labels};
-use kubeocean_sandbox::Spec;
+use kubeocean_sandbox::{Cluster, Spec};
 use serde_json::{Value, json};
 
 use super::place::{Place, apply, get, namespace, request, text};
-use super::rights::{kubeconfig, manifest_with, with_shipped_rights};
+use super::rights::{apply_all, kubeconfig, manifest_with, with_borrowers_rights};
 use super::vnodes::{all_are, policies, policy, usable};
 use crate::access::until;
 use crate::manager::Manager;
@@ -40,6 +40,8 @@ pub(super) struct Pool {
     pub(super) twins: Twins,
     /// Those of the syncers, by binding.
     pub(super) accounts: BTreeMap<String, PathBuf>,
+    /// By what the computing cluster is known in the worker cluster.
+    uid: String,
     watching: tokio::task::JoinHandle<()>,
     manager: Manager,
 }
@@ -63,9 +65,18 @@ impl Pool {
     /// Bindings with more in their specs, to the one worker cluster that there is.
     pub(super) async fn of(spec: Spec, bindings: &[(&str, Value)]) -> Self {
         let place = Place::of(spec).await;
-        let (virt, phys) = (place.virt.clone(), place.worker("worker-1").client().await.unwrap());
-        let manager = with_shipped_rights(&place, &manifest_with(WORKER_NAMESPACE, &["--storage"])).await;
-        place.secret("worker", &kubeconfig(place.worker("worker-1"), WORKER_NAMESPACE)).await;
+        let worker = place.worker("worker-1").clone();
+        Self::beside(place, &worker, bindings).await
+    }
+
+    /// The same, where the worker cluster is that of another place.
+    pub(super) async fn beside(place: Place, worker: &Cluster, bindings: &[(&str, Value)]) -> Self {
+        let (virt, phys) = (place.virt.clone(), worker.client().await.unwrap());
+        apply_all(&phys, &manifest_with(WORKER_NAMESPACE, &["--storage"])).await;
+        let manager = with_borrowers_rights(&place).await;
+        place.secret("worker", &kubeconfig(worker, WORKER_NAMESPACE)).await;
+        let system = get(&virt, &format!("/api/v1/namespaces/{KUBE_SYSTEM}")).await.unwrap();
+        let uid = text(&system["metadata"]["uid"]);
         let mut accounts = BTreeMap::new();
         for (name, more) in bindings {
             place.bind_with(name, "worker", WORKER_NAMESPACE, more, &json!({})).await;
@@ -76,7 +87,7 @@ impl Pool {
         }
         let twins = Twins::default();
         let watching = tokio::spawn(twins.clone().watch(phys.clone()));
-        Self { place, virt, phys, twins, accounts, watching, manager }
+        Self { place, virt, phys, twins, accounts, uid, watching, manager }
     }
 
     pub(super) async fn usable(&self, binding: (&str, usize)) -> Vec<Value> {
@@ -115,11 +126,9 @@ impl Pool {
 
     /// What there is in the worker cluster for a namespace of the computing cluster.
     pub(super) async fn copies(&self, kind: &str, namespace: &str) -> Result<Vec<Value>, String> {
-        let path = format!(
-            "{}?labelSelector={}",
-            kind.replace("{}", WORKER_NAMESPACE),
-            format_args!("{}%3D{}", labels::MANAGED_BY, labels::MANAGED_BY_VALUE)
-        );
+        let (ours, of_cluster) = (labels::MANAGED_BY, labels::VIRTUAL_CLUSTER_UID);
+        let selector = format!("{ours}%3D{},{of_cluster}%3D{}", labels::MANAGED_BY_VALUE, self.uid);
+        let path = format!("{}?labelSelector={selector}", kind.replace("{}", WORKER_NAMESPACE));
         let mut all = list(&self.phys, &path).await?;
         all.retain(|object| {
             let annotations = &object["metadata"]["annotations"];

@@ -43,7 +43,9 @@ pub(super) fn cases() -> Vec<Case> {
         case("a new kubeconfig with a dead address").with(|case| case.kept = true).found(unreachable()),
         case("the certificate of the worker has expired").found(Finding::Unreachable {
             server: server(),
-            cause: "invalid peer certificate: Expired".into(),
+            cause: "invalid peer certificate: certificate expired: verification time 1795000000 (UNIX), but certificate is \
+                    not valid after 1794000000 (1000000 seconds ago)"
+                .into(),
         }),
         case("the certificate of the worker is of tomorrow").found(Finding::Unreachable {
             server: server(),
@@ -58,6 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
             cause: "received fatal alert: CertificateExpired".into(),
         }),
         case("the lender has not made the namespace").fresh().found(Finding::MountNamespaceMissing),
+        case("the lender deletes the namespace").found(Finding::MountNamespaceEnds),
         case("rights are missing").fresh().found(Finding::Denied {
             user: "system:serviceaccount:lender:kubeocean".into(),
             missing: vec!["create pods in namespace mount".into(), "watch nodes".into()],

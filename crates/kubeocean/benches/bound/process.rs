@@ -9,19 +9,19 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::objects::BINDING;
+use super::BINDING;
 
 /// Verbs that change nothing.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-pub(super) struct Syncer {
+pub(crate) struct Syncer {
     child: Child,
     metrics: SocketAddr,
 }
 
 impl Syncer {
     /// As it is deployed. The kernel ends it with the thread that calls.
-    pub(super) fn start(directory: &Path, kubeconfig: &Path) -> Self {
+    pub(crate) fn start(directory: &Path, kubeconfig: &Path, flags: &[&str]) -> Self {
         let file = File::create(directory.join("syncer.log")).unwrap();
         // Free a moment ago, and nobody else is asked for it.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -33,6 +33,7 @@ impl Syncer {
             .arg(format!("--cluster-binding-name={BINDING}"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
+            .args(flags)
             .env_remove("POD_NAME")
             .env_remove("POD_NAMESPACE")
             .stdin(Stdio::null())
@@ -44,7 +45,7 @@ impl Syncer {
     }
 
     /// Asks it to end, and waits until it has: its hold is given back then.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         while self.child.try_wait().unwrap().is_none() {
@@ -57,7 +58,7 @@ impl Syncer {
     }
 
     /// CPU time so far, of user and system, in ticks of ten milliseconds.
-    pub(super) fn cpu(&self) -> f64 {
+    pub(crate) fn cpu(&self) -> f64 {
         let stat = self.file("stat");
         let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u32 = fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap();
@@ -65,14 +66,14 @@ impl Syncer {
     }
 
     /// A line of its status that counts kilobytes, in MiB.
-    pub(super) fn memory(&self, line: &str) -> f64 {
+    pub(crate) fn memory(&self, line: &str) -> f64 {
         let status = self.file("status");
         let found = status.lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(':')).unwrap();
         f64::from(found.split_whitespace().next().unwrap().parse::<u32>().unwrap()) / 1024.0
     }
 
     /// Requests so far that change something, other than renewals: of Leases, the leader's hold among them.
-    pub(super) async fn writes(&self) -> f64 {
+    pub(crate) async fn writes(&self) -> f64 {
         let text = self.metrics().await;
         let is_read = |line: &str| READS.iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")));
         let written = text.lines().filter(|line| {
