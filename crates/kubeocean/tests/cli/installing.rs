@@ -150,8 +150,11 @@ async fn everything_that_is_shipped_is_accepted() {
         if pods.lines().count() == 2 { Ok(()) } else { Err(pods) }
     })
     .await;
-    kubectl(&computing, &format!("apply --server-side --dry-run=server -k {ROOT}/config/inline"), "");
-    let inline = kubectl(&computing, &format!("apply --dry-run=client -o json -k {ROOT}/config/inline"), "");
+    let inline = kubectl(
+        &computing,
+        &format!("apply --server-side --dry-run=server -o json -k {ROOT}/config/inline"),
+        "",
+    );
     callers_reach_the_manager_that_serves_virtual_nodes(&serde_json::from_str(&inline).unwrap());
     let built = kubectl(&computing, &format!("kustomize {ROOT}/config/default"), "");
     assert!(built.contains("image: kubeocean:0.1.0"), "the image comes from the kustomization");
