@@ -171,7 +171,7 @@ fn callers_reach_the_manager_that_serves_virtual_nodes(inline: &Value) {
             selector.is_some_and(|all| all.iter().all(|(key, value)| labels.get(key) == Some(value)));
         let rules = policy["spec"]["ingress"].as_array().into_iter().flatten();
         let mut ports =
-            rules.filter(|rule| rule["from"].is_null()).flat_map(|rule| rule["ports"].as_array()).flatten();
+            rules.filter(|rule| rule["from"].is_null()).filter_map(|rule| rule["ports"].as_array()).flatten();
         is_meant
             && ports.any(|range| {
                 let first = range["port"].as_i64().unwrap();
