@@ -95,6 +95,27 @@ impl Applier {
         self.apply_in(Lane::Vital, action).await
     }
 
+    /// What would come of a creation, by the server's own rules, quotas and webhooks; nothing is written.
+    pub async fn try_out(&self, action: &Action) -> Outcome {
+        match action.side {
+            Side::Virtual => self.try_in(self.virt.as_ref(), action).await,
+            Side::Physical => self.try_in(self.phys.as_ref(), action).await,
+        }
+    }
+
+    async fn try_in<S: OnSide>(&self, cluster: Option<&Cluster<S>>, action: &Action) -> Outcome {
+        let Some(cluster) = cluster else { return not_connected(action) };
+        let call = self.call(action, Lane::Normal);
+        let sign = if call.path.contains('?') { '&' } else { '?' };
+        let path = format!("{}{sign}dryRun=All", call.path);
+        match cluster.ask(Call { path, ..call }).await {
+            Ok(bytes) => written(action, &bytes, None),
+            // Whose it is will be found out by who means it.
+            Err(CallError::Refused(status)) if status.already_exists() => Outcome::ExistsForeign,
+            Err(error) => outcome::sort(error),
+        }
+    }
+
     /// What the stores know now of what is about to be written.
     pub(crate) fn before(&self, action: &Action) -> Vec<Before> {
         self.followed.iter().filter(|followed| followed.is_of(action)).map(|one| one.before(action)).collect()
@@ -125,10 +146,7 @@ impl Applier {
             let status = Status::read(400, None, b"an object without a name cannot be written");
             return Outcome::Invalid(Box::new(status));
         }
-        let Some(cluster) = cluster else {
-            let cause = format!("no {} cluster is connected", action.side);
-            return Outcome::Unreachable(CallError::Unreachable { cause });
-        };
+        let Some(cluster) = cluster else { return not_connected(action) };
         let known =
             self.followed.iter().filter(|followed| followed.is_of(action)).find_map(|f| f.version_of(action));
         let list = self.followed.iter().find(|followed| followed.is_of(action)).map_or(0, Followed::list);
@@ -288,6 +306,11 @@ impl Drop for Unanswered<'_> {
         let cause = "nobody waited for the answer".to_owned();
         self.applier.log(self.lane, self.action, &Outcome::Unreachable(CallError::Unreachable { cause }));
     }
+}
+
+fn not_connected(action: &Action) -> Outcome {
+    let cause = format!("no {} cluster is connected", action.side);
+    Outcome::Unreachable(CallError::Unreachable { cause })
 }
 
 /// Whether the server says what a store that shows this version should have known. A conflict without a precondition

@@ -141,6 +141,15 @@ impl Status {
         self.code == 500 && self.message.contains("field not declared in schema")
     }
 
+    /// Admission says no: a webhook, or the server in place of one that does not answer, or of a quota that was not counted in time. All
+    /// of that is asked before anything is written, and a webhook may say it with any code.
+    pub fn is_admission(&self) -> bool {
+        let fails = |what: &str| self.code == 500 && self.message.contains(what);
+        self.message.starts_with("admission webhook \"")
+            || fails("failed calling webhook")
+            || fails("resource quota evaluation timed out")
+    }
+
     /// The version that a watch or a page wanted is gone.
     pub fn is_expired(&self) -> bool {
         self.code == 410

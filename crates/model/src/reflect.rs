@@ -14,6 +14,7 @@
 //! | conditions that kubelets write | the twin; those of the lender's own controllers stay there, they could forge V's gates |
 //! | `Ready` | the twin's `ContainersReady` and V's own readiness gates |
 //! | `DisruptionTarget` | the twin, unless V has a word of its own |
+//! | `kubeocean.io/Mapped` | that the worker refuses the twin is taken back: it is there |
 //! | observed generation | the V generation that the running P spec was made from |
 //!
 //! Never written: `PodScheduled`, `qosClass`, `nominatedNodeName`, everything about resource claims, fields that we do not know.
@@ -118,31 +119,57 @@ pub fn has_run(pod: &Object) -> bool {
 
 /// What is written before the twin of a pod that must not run twice is created. `None`: the pod may, or it is written.
 pub fn mapped(pod: &Object, now: Timestamp) -> Option<Value> {
-    let may_run_again = pod.text("spec", &["restartPolicy"]).is_none_or(|policy| policy == "Always");
     let status = part(pod, "status");
     let known = conditions::find(&status, ConditionType::Mapped.as_str());
-    if may_run_again || known.is_some_and(|known| known["status"] == "True") {
+    if may_run_again(&part(pod, "spec")) || known.is_some_and(|known| known["status"] == "True") {
+        return None;
+    }
+    let mut condition = json!({
+        "type": ConditionType::Mapped.as_str(), "status": "True", "lastTransitionTime": condition::whole_seconds(now),
+    });
+    // What was said of a refusal is over.
+    for field in
+        ["reason", "message"].into_iter().filter(|field| known.is_some_and(|known| !is_void(&known[*field])))
+    {
+        condition[field] = Value::Null;
+    }
+    Some(json!({"status": {"conditions": [condition]}}))
+}
+
+/// Says that the worker cluster does not let the twin be made, and so that it has not run. `None`: that is said. How much of a quota is
+/// used is another number each time, and no news. `is_mapped`: the pod was told that it is, and does not show it yet.
+pub fn not_mapped(
+    pod: &Object,
+    is_mapped: bool,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Option<Value> {
+    let message = condition::cut(message);
+    if !is_mapped && refusal(pod).is_some_and(|said| without_numbers(&said) == without_numbers(&message)) {
         return None;
     }
     let condition = json!({
-        "type": ConditionType::Mapped.as_str(), "status": "True", "lastTransitionTime": condition::whole_seconds(now),
+        "type": ConditionType::Mapped.as_str(), "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": condition::whole_seconds(now),
     });
     Some(json!({"status": {"conditions": [condition]}}))
 }
 
-/// Says that the worker cluster does not let the twin be made, and so that it has not run. `None`: that is said.
-pub fn not_mapped(pod: &Object, reason: &str, message: &str, now: Timestamp) -> Option<Value> {
+/// What was said of the worker cluster's last refusal to let the twin be made, if that is what was said last.
+pub fn refusal(pod: &Object) -> Option<String> {
     let status = part(pod, "status");
-    let known = conditions::find(&status, ConditionType::Mapped.as_str());
-    let is_said = |known: &Value| known["status"] == "False" && known["message"] == condition::cut(message);
-    if known.is_some_and(is_said) {
-        return None;
-    }
-    let condition = json!({
-        "type": ConditionType::Mapped.as_str(), "status": "False", "reason": reason, "message": condition::cut(message),
-        "lastTransitionTime": condition::whole_seconds(now),
-    });
-    Some(json!({"status": {"conditions": [condition]}}))
+    let said = conditions::find(&status, ConditionType::Mapped.as_str())?;
+    (said["status"] == "False").then(|| said["message"].as_str().unwrap_or_default().to_owned())
+}
+
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|one| !one.is_ascii_digit()).collect()
+}
+
+/// Whether it may be started once more after it has run.
+fn may_run_again(spec: &Value) -> bool {
+    spec["restartPolicy"].as_str().is_none_or(|policy| policy == "Always")
 }
 
 fn is_final(phase: &str) -> bool {
@@ -213,7 +240,11 @@ impl<'a> Known<'a> {
             }
         }
         let wished = conditions::wish(&self.spec, &self.status, said, phase, now);
-        let news = conditions::news(&self.status, &wished, said, generation);
+        let mut news = conditions::news(&self.status, &wished, said, generation);
+        if let Some(change) = conditions::is_there(&self.status, may_run_again(&self.spec), now) {
+            news.changes.push(change);
+            news.are_material = true;
+        }
         is_worth_it |= news.are_material;
         if !is_worth_it {
             return (None, Vec::new());

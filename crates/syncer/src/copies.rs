@@ -101,6 +101,7 @@ impl Syncer {
             }
             if !outcome.fulfils(action) {
                 self.complain(action, &outcome);
+                self.tell_of_a_refused_copy(&original, &outcome);
                 return outcome.verdict();
             }
         }
@@ -202,6 +203,18 @@ impl Syncer {
         let message = format!("{kind} \"{}\" not found: it is waited for", key.name);
         for user in self.users_of(original) {
             self.tell_once(&user, &Telling::event(true, EventReason::DependencyMissing, message.clone()));
+        }
+    }
+
+    /// Pods that use something hear that the worker cluster does not take it: they wait for that.
+    fn tell_of_a_refused_copy(&self, original: &Original, outcome: &Outcome) {
+        let (Outcome::Invalid(status) | Outcome::Forbidden(status)) = outcome else { return };
+        let (what, key) = original;
+        let (binding, kind) = (&self.subject.binding, what.kind().kind.to_lowercase());
+        let message =
+            format!("the worker cluster {binding} refuses the copy of {kind} \"{}\": {status}", key.name);
+        for user in self.users_of(original) {
+            self.tell_once(&user, &Telling::event(true, EventReason::FailedCreate, message.clone()));
         }
     }
 

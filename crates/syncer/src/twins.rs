@@ -36,6 +36,9 @@ use crate::world::Duty;
 /// What a pod waits for comes with a watch. This is for who waits for a word that nobody gives.
 const WAITS_AT_MOST: Duration = Duration::from_secs(60);
 
+/// A change that the worker cluster does not want now is tried again after this time, and not at each word of the twin's.
+const ASKS_AGAIN: Duration = Duration::from_secs(60);
+
 /// What a pod uses of V; `None`: it cannot run anyway.
 pub(crate) fn uses_of(pod: &VirtualPod) -> Option<BTreeSet<Original>> {
     project::needs(pod).ok().map(|needs| originals(pod, &needs))
@@ -67,6 +70,17 @@ impl Case<'_> {
         let action = Action::new(kinds::POD, &self.pod.key(), verb, why).if_uid(&*self.pod.meta.uid);
         action.if_version(&*self.pod.meta.resource_version)
     }
+}
+
+/// How far the changes of a pod have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    /// Its twin runs by them.
+    On,
+    /// It does not. What comes next is news of one of the two, if anything.
+    NotYet,
+    /// The worker cluster did not want them then, and may think otherwise later.
+    NotNow(Instant),
 }
 
 /// Done, or the verdict that ends this look.
@@ -128,13 +142,40 @@ impl Syncer {
         }
         self.know_priority_class(case).await?;
         let tokens = self.bring_tokens(case, &needs).await?;
+        let twin = self.twin_to_create(case, &needs, tokens.as_deref()).await?;
         // From here on it may have run, whatever is lost.
+        let mut mapped = None;
         if let Some(body) = reflect::mapped(pod, case.now) {
-            self.written(case.duty, &case.status(body, "it must not run twice")).await?;
+            self.is_let_in_there(case, &twin).await?;
+            let action = case.status(body, "it must not run twice");
+            let outcome = self.reconciler.write(case.duty, &action).await;
+            if !outcome.is_done() {
+                self.complain(&action, &outcome);
+                return Err(outcome.verdict());
+            }
+            let version = outcome.version().map(str::to_owned);
+            mapped = Some(version.unwrap_or_else(|| pod.meta.resource_version.to_string()));
             // Nobody else wrote that, so nobody else makes its twin.
             self.unborn.lock().insert(pod.meta.uid.to_string());
         }
-        self.create_twin(case, &needs, tokens.as_deref()).await
+        self.create_twin(case, &twin, mapped.as_deref()).await
+    }
+
+    /// Where the worker cluster refused the twin the last time, it is asked first whether it still does: that the pod may have run is not
+    /// said, and taken back, at each try.
+    async fn is_let_in_there(&self, case: &Case<'_>, twin: &Action) -> Step {
+        if reflect::refusal(case.pod).is_none() {
+            return Ok(());
+        }
+        let outcome = self.reconciler.applier.try_out(twin).await;
+        if outcome.is_done() || matches!(outcome, Outcome::ExistsForeign) {
+            return Ok(());
+        }
+        self.placements.asked(case.pod, &outcome, false, self.reconciler.clock.now());
+        match why_refused(&outcome, twin) {
+            Some(why) => Err(self.refused_there(case, &why, &outcome, None).await),
+            None => Err(outcome.verdict()),
+        }
     }
 
     /// What cannot run anywhere else than in V's own nodes: people hear why, and the pod waits.
@@ -270,36 +311,44 @@ impl Syncer {
         )
     }
 
-    async fn create_twin(&self, case: &Case<'_>, needs: &Needs, tokens: Option<&str>) -> Step {
+    /// The twin as it is to be made now.
+    async fn twin_to_create(
+        &self,
+        case: &Case<'_>,
+        needs: &Needs,
+        tokens: Option<&str>,
+    ) -> Result<Action, Verdict> {
         let origin = Origin::Object { namespace: &case.pod.meta.namespace, name: &case.pod.meta.name };
         let first = origin.physical_name();
         let other = origin.fallback_name(&self.subject.uid);
         let is_taken = self.taken.lock().contains(&taken_word(first.as_str()));
         let name = if is_taken { other.as_str() } else { first.as_str() };
         let keeps_class = self.keeps_runtime_class(needs).await?;
-        let body = match self.projected(case, name, tokens, keeps_class) {
-            Ok(body) => project::to_create(body),
-            Err(refusal) => return Err(self.refuse(case, &refusal)),
-        };
-        let action = twin::create(&self.subject.mount_namespace, name, body);
+        match self.projected(case, name, tokens, keeps_class) {
+            Ok(body) => Ok(twin::create(&self.subject.mount_namespace, name, project::to_create(body))),
+            Err(refusal) => Err(self.refuse(case, &refusal)),
+        }
+    }
+
+    /// Makes it. `mapped` is the version of the pod that says that it may have run, if that was written just before.
+    async fn create_twin(&self, case: &Case<'_>, action: &Action, mapped: Option<&str>) -> Step {
         // Whoever is stopped while he waits for the answer does not know it: then it may have run.
         let was_unborn = self.unborn.lock().remove(&*case.pod.meta.uid);
-        let outcome = self.reconciler.write(case.duty, &action).await;
-        let is_there = outcome.fulfils(&action);
+        let outcome = self.reconciler.write(case.duty, action).await;
+        let is_there = outcome.fulfils(action);
         self.placements.asked(case.pod, &outcome, is_there, self.reconciler.clock.now());
         if was_unborn && is_surely_not_made(&outcome) {
             self.unborn.lock().insert(case.pod.meta.uid.to_string());
         }
-        match &outcome {
-            Outcome::ExistsForeign => Err(self.twin_name_is_taken(case, name).await),
-            Outcome::Invalid(status) | Outcome::Forbidden(status) => {
-                let why = status.to_string();
-                Err(self.refused_there(case, &why, &outcome).await)
-            }
-            _ if is_there => {
-                self.tell_of_the_unknown();
-                Ok(())
-            }
+        if is_there {
+            self.tell_of_the_unknown();
+            return Ok(());
+        }
+        if let Some(why) = why_refused(&outcome, action) {
+            return Err(self.refused_there(case, &why, &outcome, mapped).await);
+        }
+        match outcome {
+            Outcome::ExistsForeign => Err(self.twin_name_is_taken(case, &action.name).await),
             outcome => Err(outcome.verdict()),
         }
     }
@@ -329,19 +378,26 @@ impl Syncer {
         Verdict::Failed("name-taken")
     }
 
-    /// The worker cluster does not want the pod: quota, `PodSecurity`, a webhook. Its words are the pod's.
-    async fn refused_there(&self, case: &Case<'_>, why: &str, outcome: &Outcome) -> Verdict {
+    /// The worker cluster does not want the pod: quota, `PodSecurity`, a webhook. Its words are the pod's, and it has not run.
+    async fn refused_there(
+        &self,
+        case: &Case<'_>,
+        why: &str,
+        outcome: &Outcome,
+        mapped: Option<&str>,
+    ) -> Verdict {
         // What was there may have been taken away.
         self.has_priority_class.store(false, Ordering::Relaxed);
         let message = format!("the worker cluster {} refuses the pod: {why}", self.subject.binding);
         self.tell(&case.told(), &[Telling::event(true, EventReason::FailedCreate, message.clone())]);
-        // The write before this one may have moved the version; this one is only words.
-        if let Some(body) =
-            reflect::not_mapped(case.pod, EventReason::FailedCreate.as_str(), &message, case.now)
-        {
-            let verb = Verb::Patch { form: PatchForm::Strategic, subresource: Some("status"), body };
-            let action = Action::new(kinds::POD, &case.pod.key(), verb, "the worker cluster refuses it");
-            self.reconciler.write(case.duty, &action.if_uid(&*case.pod.meta.uid)).await;
+        let reason = EventReason::FailedCreate.as_str();
+        if let Some(body) = reflect::not_mapped(case.pod, mapped.is_some(), reason, &message, case.now) {
+            // Of this version, or of the one that was written just before: a later one may be about a twin that is there.
+            let mut action = case.status(body, "the worker cluster refuses it");
+            if let Some(version) = mapped {
+                action = action.if_version(version);
+            }
+            self.reconciler.write(case.duty, &action).await;
         }
         outcome.verdict()
     }
@@ -409,14 +465,19 @@ impl Syncer {
             Ok(renewed) => renewed,
             Err(verdict) => return verdict,
         };
-        let observed = match self.pass_on(case, twin, &needs).await {
-            Ok(observed) => observed,
+        let passed = match self.pass_on(case, twin, &needs).await {
+            Ok(passed) => passed,
             Err(verdict) => return verdict,
         };
+        let observed = (passed == Passed::On).then_some(case.pod.meta.generation);
         match self.reflect(case, twin, observed).await {
             Verdict::Done => {
+                let later = match passed {
+                    Passed::NotNow(at) => Some(ASKS_AGAIN.saturating_sub(at.elapsed())),
+                    Passed::On | Passed::NotYet => None,
+                };
                 let renewal = look_again(renewed, case.now);
-                patience.map_or(renewal, |left| renewal.at_most(left))
+                patience.into_iter().chain(later).fold(renewal, Verdict::at_most)
             }
             verdict => verdict,
         }
@@ -451,23 +512,27 @@ impl Syncer {
         Verdict::Done
     }
 
-    /// What has changed of the pod since its twin was made. Gives the generation that the twin runs by.
-    async fn pass_on(&self, case: &Case<'_>, twin: &Object, needs: &Needs) -> Result<Option<i64>, Verdict> {
-        let generation = case.pod.meta.generation;
-        let version = Seen { pod: fingerprint(case.pod), twin: fingerprint(twin) };
-        if self.in_step.lock().get(&*case.pod.meta.uid) == Some(&version) {
-            return Ok(Some(generation));
+    /// What has changed of the pod since its twin was made.
+    async fn pass_on(&self, case: &Case<'_>, twin: &Object, needs: &Needs) -> Result<Passed, Verdict> {
+        let uid = case.pod.meta.uid.to_string();
+        let seen = |passed| Seen { pod: fingerprint(case.pod), twin: fingerprint(twin), passed };
+        let now = seen(Passed::On);
+        let known = self.in_step.lock().get(&uid).filter(|known| known.is_of(&now)).map(|known| known.passed);
+        match known {
+            Some(Passed::NotNow(at)) if at.elapsed() >= ASKS_AGAIN => {}
+            Some(passed) => return Ok(passed),
+            None => {}
         }
         let tokens = self.token_secret_name(case.pod, needs);
         // What the worker lacked when the twin was made it lacks for the twin's whole life.
         let keeps_class = twin.text("spec", &["runtimeClassName"]).is_some();
         let Ok(wanted) = self.projected(case, &twin.meta.name, tokens.as_deref(), keeps_class) else {
-            return Ok(None);
+            return Ok(Passed::NotYet);
         };
         let changes = project::changes(&wanted, twin);
         if changes.is_empty() {
-            self.in_step.lock().insert(case.pod.meta.uid.to_string(), version);
-            return Ok(Some(generation));
+            self.in_step.lock().insert(uid, now);
+            return Ok(Passed::On);
         }
         for project::Change { subresource, form, body } in changes {
             let verb = Verb::Patch { form, subresource, body };
@@ -475,17 +540,20 @@ impl Syncer {
             let action = action.if_uid(&*twin.meta.uid);
             let outcome = self.reconciler.write(case.duty, &action).await;
             if let Outcome::Invalid(status) | Outcome::Forbidden(status) = &outcome {
-                // Said once, and not tried again until one of the two changes.
                 let message = format!("the worker cluster refuses a change of the pod: {status}");
-                self.tell(&case.told(), &[Telling::event(true, EventReason::FailedUpdate, message)]);
-                self.in_step.lock().insert(case.pod.meta.uid.to_string(), version);
-                return Ok(None);
+                let telling = Telling::event(true, EventReason::FailedUpdate, message);
+                self.tell_once(&case.told(), &telling);
+                // A quota may be freed, a webhook mended, a right granted. All else will be said again.
+                let may_change = status.is_admission() || matches!(outcome, Outcome::Forbidden(_));
+                let passed = if may_change { Passed::NotNow(Instant::now()) } else { Passed::NotYet };
+                self.in_step.lock().insert(uid, seen(passed));
+                return Ok(passed);
             }
             if !outcome.fulfils(&action) {
                 return Err(outcome.verdict());
             }
         }
-        Ok(None)
+        Ok(Passed::NotYet)
     }
 
     /// Tells V what became of the twin.
@@ -516,6 +584,15 @@ impl Syncer {
     }
 }
 
+/// Why the worker cluster does not let a twin be made, if it is that.
+fn why_refused(outcome: &Outcome, action: &Action) -> Option<String> {
+    match outcome {
+        Outcome::Invalid(status) | Outcome::Forbidden(status) => Some(status.to_string()),
+        Outcome::Gone => Some(format!("there is no namespace {}", action.namespace)),
+        _ => None,
+    }
+}
+
 /// The server has answered that it did not make it: two that are counted in a quota at the same time get such an answer, and so does who
 /// asks too often. Without an answer it may have been made.
 fn is_surely_not_made(outcome: &Outcome) -> bool {
@@ -527,10 +604,18 @@ fn is_surely_not_made(outcome: &Outcome) -> bool {
 }
 
 /// As far as changes of one have to be passed on to the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pod: u64,
     twin: u64,
+    passed: Passed,
+}
+
+impl Seen {
+    /// Whether nothing has changed since.
+    fn is_of(&self, now: &Self) -> bool {
+        (self.pod, self.twin) == (now.pod, now.twin)
+    }
 }
 
 /// What changes of an object can matter: its spec and its metadata, not its status.

@@ -33,6 +33,7 @@ mod store;
 pub mod story;
 pub mod traffic;
 
+pub use rest::refusal::Refusal;
 pub use rest::rights::Right;
 pub use server::{ApiServer, Commit, Options};
 pub use service::{SimBody, SimService};

@@ -18,6 +18,7 @@ use crate::bootstrap;
 use crate::clock::Clock;
 use crate::kinds::{Kinds, catalog};
 use crate::news;
+use crate::rest::refusal::Refusal;
 use crate::rest::request::{Query, Request};
 use crate::rest::rights::{Right, Rights};
 use crate::rest::{self, Answer};
@@ -362,6 +363,17 @@ impl ApiServer {
     /// Takes back what was denied in the same words.
     pub fn grant(&self, actor: &str, right: &Right) {
         self.with(|state| state.rights.grant(actor, right));
+    }
+
+    /// Refuses what an actor (`*` is everyone) may do, from now on, in the name of a quota or a webhook. The verbs are `create` and
+    /// `update`, however something is changed.
+    pub fn refuse(&self, actor: &str, right: Right, refusal: Refusal) {
+        self.with(|state| state.rights.refuse(actor, right, refusal));
+    }
+
+    /// Takes back everything that was refused to an actor so.
+    pub fn accept(&self, actor: &str) {
+        self.with(|state| state.rights.accept(actor));
     }
 
     /// Says which user an actor is, to reviews and signing requests.

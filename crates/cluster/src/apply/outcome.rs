@@ -28,7 +28,7 @@ pub enum Outcome {
     ExistsOurs(Box<Object>),
     /// The name is taken, by what is not ours. It must not be touched.
     ExistsForeign,
-    /// The server will never take this. A human has to act.
+    /// The server does not take this: its rules, or its webhooks. A human has to act.
     Invalid(Box<Status>),
     /// We may not. A human has to act.
     Forbidden(Box<Status>),
@@ -79,6 +79,14 @@ impl Outcome {
     pub const fn fulfils(&self, action: &Action) -> bool {
         self.is_done()
             || (matches!(self, Self::Gone) && matches!(action.verb, Verb::Delete { .. } | Verb::Evict { .. }))
+    }
+
+    /// The version that the write made, if it made one.
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Done(written) => written.resource_version.as_deref(),
+            _ => None,
+        }
     }
 
     /// One word, for metrics and logs.
@@ -132,6 +140,7 @@ pub(super) fn sort(error: CallError) -> Outcome {
         error => return Outcome::Unreachable(error),
     };
     match status.code {
+        _ if status.is_admission() => Outcome::Invalid(status),
         _ if status.is_conflict() => Outcome::Conflict(status.message),
         404 => Outcome::Gone,
         401 | 403 => Outcome::Forbidden(status),
@@ -164,6 +173,18 @@ mod tests {
                 r#"{"message":"failed to create typed patch object (…): .status.x: field not declared in schema"}"#,
                 "invalid",
             ),
+            (
+                500,
+                r#"{"reason":"InternalError","message":"Internal error occurred: failed calling webhook \"a.b.c\": no route"}"#,
+                "invalid",
+            ),
+            (403, r#"{"message":"admission webhook \"a.b.c\" denied the request: no"}"#, "invalid"),
+            (404, r#"{"message":"admission webhook \"a.b.c\" denied the request: no"}"#, "invalid"),
+            (409, r#"{"message":"admission webhook \"a.b.c\" denied the request: no"}"#, "invalid"),
+            (429, r#"{"message":"admission webhook \"a.b.c\" denied the request: no"}"#, "invalid"),
+            (503, r#"{"message":"admission webhook \"a.b.c\" denied the request: no"}"#, "invalid"),
+            (500, r#"{"message":"Internal error occurred: resource quota evaluation timed out"}"#, "invalid"),
+            (500, r#"{"message":"etcdserver: request timed out"}"#, "unreachable"),
             (503, "<html>no backend</html>", "unreachable"),
             (504, "{}", "unreachable"),
         ];

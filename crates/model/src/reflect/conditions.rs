@@ -212,6 +212,18 @@ pub(super) fn news(known: &Value, wished: &[Wish], said: &Value, generation: Opt
     news
 }
 
+/// What becomes of the word that the worker refuses the twin, once that is there. `None`: there is no such word.
+pub(super) fn is_there(known: &Value, may_run_again: bool, now: Timestamp) -> Option<Value> {
+    let about = Type::Mapped.as_str();
+    find(known, about).filter(|said| said["status"] == "False")?;
+    Some(if may_run_again {
+        json!({"type": about, "$patch": "delete"})
+    } else {
+        let since = whole_seconds(now);
+        json!({"type": about, "status": "True", "reason": null, "message": null, "lastTransitionTime": since})
+    })
+}
+
 /// What of a condition in V is ours to say.
 fn picked(one: &Value, with_generation: bool) -> Value {
     let mut fields = vec!["type", "status", "reason", "message", "lastTransitionTime"];

@@ -1,7 +1,7 @@
 //! Laws of reflection: whatever a worker says, V comes to rest, keeps what is its own, and is asked for nothing that it refuses.
 
 use jiff::Timestamp;
-use kubeocean_model::reflect::{failed, has_run, is_terminal, last_word, mapped, reflect};
+use kubeocean_model::reflect::{failed, has_run, is_terminal, last_word, mapped, not_mapped, reflect};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn now() -> Timestamp {
     "2026-11-20T12:00:00Z".parse().unwrap()
 }
 
-const TYPES: [&str; 10] = [
+const TYPES: [&str; 11] = [
     "Ready",
     "ContainersReady",
     "Initialized",
@@ -23,6 +23,7 @@ const TYPES: [&str; 10] = [
     "PodResizeInProgress",
     "example.com/gate",
     "example.com/other",
+    "kubeocean.io/Mapped",
 ];
 
 fn condition(about: &'static str) -> impl Strategy<Value = Value> {
@@ -354,6 +355,38 @@ fn only_a_pod_that_must_not_run_twice_is_marked() {
     let of = |spec: Value| mapped(&object(&pod(&spec, &json!({"phase": "Pending"}))), now()).is_some();
     assert!(of(json!({"restartPolicy": "Never"})) && of(json!({"restartPolicy": "OnFailure"})));
     assert!(!of(json!({"restartPolicy": "Always"})) && !of(json!({})));
+}
+
+#[test]
+fn a_refusal_is_said_once_whatever_its_numbers_are_and_taken_back_when_the_twin_is_there() {
+    for policy in ["Never", "Always"] {
+        let mut pod = pod(&json!({"restartPolicy": policy}), &json!({"phase": "Pending"}));
+        let refuse = |pod: &mut Value, is_mapped: bool, why: &str| {
+            let word = not_mapped(&object(pod), is_mapped, "FailedCreate", why, now());
+            word.inspect(|word| merge(pod, word)).is_some()
+        };
+        let mark = |pod: &mut Value| mapped(&object(pod), now()).inspect(|word| merge(pod, word)).is_some();
+        let is_once = policy == "Never";
+        assert_eq!(mark(&mut pod), is_once);
+        assert!(refuse(&mut pod, is_once, "used: 3"));
+        assert!(!has_run(&object(&pod)));
+        assert!(!refuse(&mut pod, false, "used: 4"), "another number is no news");
+        assert!(refuse(&mut pod, false, "denied"));
+        // It is tried once more, and nobody has heard of that yet.
+        let before = pod.clone();
+        assert_eq!(mark(&mut pod), is_once);
+        assert_eq!(has_run(&object(&pod)), is_once);
+        let mut late = before;
+        assert_eq!(refuse(&mut late, is_once, "denied"), is_once, "what was written is taken back");
+        refuse(&mut pod, false, "denied");
+        assert!(!has_run(&object(&pod)));
+        let said = twin(&json!({"phase": "Pending"}));
+        let word = reflect(&object(&pod), &object(&said), None, now()).patch.unwrap();
+        merge(&mut pod, &word);
+        let known = find(&pod, "kubeocean.io/Mapped");
+        assert_eq!(known.map(|one| one["status"] == "True"), is_once.then_some(true), "{pod}");
+        assert!(known.is_none_or(|one| one["message"].is_null() && one["reason"].is_null()), "{pod}");
+    }
 }
 
 #[test]

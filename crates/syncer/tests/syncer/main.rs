@@ -14,6 +14,7 @@ mod lives;
 mod mirrored;
 mod offers;
 mod pods;
+mod refused;
 mod renewing;
 mod residents;
 mod rules;

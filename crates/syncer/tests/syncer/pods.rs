@@ -12,10 +12,11 @@ use kubeocean_model::vnode::VirtualNode;
 use kubeocean_testkit::{Right, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::kubelet::{NOWHERE, virtual_name};
 use crate::scene::{MOUNT, Scene, Setting, condition, label, object, text};
-use crate::simulated::{calm_in, counted, shows, wait};
+use crate::simulated::{calm_lives, counted, shows, wait};
 
 const ONE_TWIN: &str = "a pod has at most one living twin";
 const TWIN_FIRST: &str = "a pod that we remove has no twin any more";
@@ -192,7 +193,7 @@ impl Scene {
     }
 
     /// The twin of a pod.
-    fn twin(&self, name: &str) -> Option<Arc<Value>> {
+    pub(crate) fn twin(&self, name: &str) -> Option<Arc<Value>> {
         self.ours_in_p("pods").into_iter().find(|twin| virtual_name(twin) == name)
     }
 
@@ -222,17 +223,22 @@ impl Scene {
     }
 }
 
-fn virtual_uid(twin: &Value) -> &str {
+pub(crate) fn virtual_uid(twin: &Value) -> &str {
     twin["metadata"]["annotations"][annotations::VIRTUAL_POD_UID].as_str().unwrap_or_default()
 }
 
 pub(crate) fn leased(course: impl AsyncFnOnce(&Scene)) {
-    calm_in(
+    leased_lives(async |scene, _| course(scene).await);
+}
+
+/// The same, with a syncer that dies whenever it is told to, and is born again at once.
+pub(crate) fn leased_lives(course: impl AsyncFnOnce(&Scene, &Notify)) {
+    calm_lives(
         Setting::default(),
         |scene| scene.policy(&scene.phys, "all", json!({})),
-        async |scene| {
+        async |scene, restarts| {
             wait(scene, "leased", 20, || scene.at_rest()).await;
-            course(scene).await;
+            course(scene, restarts).await;
         },
     );
 }

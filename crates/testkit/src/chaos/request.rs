@@ -37,6 +37,8 @@ impl Asked {
         let mut asked = Self { want: Want::Get, method, path, query };
         asked.want = match asked.method.as_str() {
             "POST" if asked.path.ends_with("reviews") => Want::Review,
+            // It says what would be, and changes nothing.
+            "POST" if asked.parameter("dryRun").is_some() => Want::Review,
             "POST" => Want::Create,
             "PUT" | "PATCH" => Want::Change,
             "DELETE" => Want::Delete,

@@ -1,14 +1,14 @@
 //! The admission plugins that every cluster runs: namespaces, service accounts, priorities, tolerations,
 //! taints of new nodes, protection and growth of storage.
 //!
-//! Deliberately absent: webhooks, quotas, pod security levels.
+//! Deliberately absent: webhooks, quotas, pod security levels. What a test wants refused is refused after all of these.
 
 use kubeocean_model::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::defaults::{each, or};
 use super::metadata;
-use crate::rest::Call;
+use crate::rest::{Call, refusal};
 use crate::server::State;
 use crate::status::{Failure, Result};
 use crate::store::Key;
@@ -22,7 +22,7 @@ pub(crate) fn create(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
         namespace_lives(state, call, object)?;
     }
     if kind.is_custom() {
-        return Ok(());
+        return refusal::check(state, call, "create", metadata::text(object, "name"));
     }
     match kind.kind.as_str() {
         "Pod" => {
@@ -46,7 +46,7 @@ pub(crate) fn create(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
         "PersistentVolume" => protect(object, "kubernetes.io/pv-protection"),
         _ => {}
     }
-    Ok(())
+    refusal::check(state, call, "create", metadata::text(object, "name"))
 }
 
 /// What happens to every changed object.
@@ -63,7 +63,7 @@ pub(crate) fn update(state: &mut State, call: &Call<'_>, object: &mut Value) -> 
     if call.kind.is("PersistentVolumeClaim") && call.place.subresource.is_empty() {
         growth(state, call, object)?;
     }
-    Ok(())
+    refusal::check(state, call, "update", metadata::text(object, "name"))
 }
 
 /// A claim may ask for more once it has a volume, if the class that made that allows it.

@@ -8,6 +8,7 @@ pub(crate) mod delete;
 mod eviction;
 pub(crate) mod patching;
 pub(crate) mod read;
+pub(crate) mod refusal;
 pub(crate) mod request;
 pub(crate) mod review;
 pub(crate) mod rights;

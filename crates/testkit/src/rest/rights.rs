@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Call;
+use super::refusal::Refusal;
 use crate::server::State;
 use crate::status::{Failure, Result};
 
@@ -75,12 +76,27 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rights {
     denied: Vec<(String, Right)>,
+    refused: Vec<(String, Right, Refusal)>,
     users: BTreeMap<String, String>,
 }
 
 impl Rights {
     pub(crate) fn new(denied: Vec<(String, Right)>) -> Self {
-        Self { denied, users: BTreeMap::new() }
+        Self { denied, ..Self::default() }
+    }
+
+    pub(crate) fn refuse(&mut self, actor: &str, right: Right, refusal: Refusal) {
+        self.refused.push((actor.to_owned(), right, refusal));
+    }
+
+    pub(crate) fn accept(&mut self, actor: &str) {
+        self.refused.retain(|(whom, ..)| whom != actor);
+    }
+
+    /// Why someone who may is refused all the same, if so.
+    pub(crate) fn refusal(&self, who: &str, asked: &Asked<'_>) -> Option<Refusal> {
+        let mut concerned = self.refused.iter().filter(|(whom, ..)| whom == "*" || whom == who);
+        concerned.find(|(_, right, _)| right.covers(asked)).map(|(.., refusal)| *refusal)
     }
 
     pub(crate) fn deny(&mut self, actor: &str, right: Right) {
