@@ -126,3 +126,6 @@ fn ports_are_free(Question { pod, vnode, others, .. }: &Question<'_>) -> Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
