@@ -110,8 +110,7 @@ impl Syncer {
         for action in actions {
             let outcome = self.reconciler.write(duty, action).await;
             if matches!(outcome, Outcome::ExistsForeign) {
-                self.taken.lock().insert(taken_word(&action.kind, &action.name));
-                return Err(Verdict::Failed("name-taken"));
+                return Err(self.mirror_name_is_taken(key, action));
             }
             if !outcome.fulfils(action) {
                 // Pods do not wait for what nobody lets us make.
@@ -124,6 +123,28 @@ impl Syncer {
             }
         }
         Ok(())
+    }
+
+    /// Someone else has the name in P. The copy gets the other one, and people hear of it once: at the Service, also of its endpoints.
+    fn mirror_name_is_taken(&self, key: &Key<Virtual>, action: &Action) -> Verdict {
+        let Action { kind, name, .. } = action;
+        if self.taken.lock().insert(taken_word(kind, name)) {
+            let service = if *kind == kinds::SERVICE {
+                Some(key.clone())
+            } else {
+                let slice = self.world.slices.get(key);
+                slice.and_then(|slice| Some(Key::new(&*key.namespace, services::service_of(&slice.meta)?)))
+            };
+            if let Some(original) = service.and_then(|service| self.world.services.get(&service)) {
+                let message = format!(
+                    "{} {name} of the worker cluster is not of this binding: the copy of {key} gets another name there",
+                    kind.kind
+                );
+                let telling = Telling::event(false, EventReason::NameTaken, message);
+                self.tell(&Told::of(kinds::SERVICE, &original.object.meta), &[telling]);
+            }
+        }
+        Verdict::Failed("name-taken")
     }
 
     /// What a copy that does not exist yet is to be called.

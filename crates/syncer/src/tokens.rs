@@ -85,13 +85,8 @@ impl Syncer {
         for source in &needs.tokens {
             self.ask_for(case, &needs.service_account, source, &mut tokens).await?;
         }
-        let existing = match known {
-            Some(known) => {
-                let key = Key::<Physical>::new(&*known.0.namespace, &*known.0.name);
-                self.phys.get(&kinds::SECRET, &key).await.map_err(|_| Verdict::Failed("tokens-not-read"))?
-            }
-            None => None,
-        };
+        // Whose it is says its metadata, and what is in it is written anew: it need not be read.
+        let existing = known.map(|known| Object::of_meta(known.0.clone()));
         let stamp = Stamp { binding: case.binding, virtual_cluster: &self.subject.virtual_cluster };
         let origin = origin(case.pod);
         for name in [origin.physical_name(), origin.fallback_name(&self.subject.uid)] {
@@ -99,6 +94,11 @@ impl Syncer {
             if let Some(name) = written {
                 return Ok(name);
             }
+            let message = format!(
+                "Secret {name} of the worker cluster is not of this binding: the tokens of the pod get another name there"
+            );
+            let telling = Telling::event(false, EventReason::NameTaken, message);
+            self.tell_once(&Told::of(kinds::POD, &case.pod.meta), &telling);
         }
         Err(Verdict::Failed("name-taken"))
     }
@@ -119,13 +119,32 @@ impl Syncer {
             if matches!(outcome, Outcome::ExistsForeign) {
                 return Ok(None);
             }
+            // It cannot be changed any more, perhaps. Who reads it knows.
+            if let (Some(known), Outcome::Invalid(_), Verb::Patch { .. }) = (existing, &outcome, &action.verb)
+                && known.raw("data").is_none()
+                && let Some(read) = self.read_tokens(known).await?
+            {
+                return Box::pin(self.write_tokens(case, stamp, Some(&read), tokens, name)).await;
+            }
             if !outcome.fulfils(&action) {
                 self.complain(&action, &outcome);
+                if let Outcome::Invalid(status) | Outcome::Forbidden(status) = &outcome {
+                    let binding = &self.subject.binding;
+                    let message =
+                        format!("the worker cluster {binding} refuses the tokens of the pod: {status}");
+                    let telling = Telling::event(true, EventReason::FailedCreate, message);
+                    self.tell_once(&Told::of(kinds::POD, &case.pod.meta), &telling);
+                }
                 return Err(outcome.verdict());
             }
             written.clone_from(&action.name);
         }
         Ok(Some(written))
+    }
+
+    async fn read_tokens(&self, known: &Object) -> Result<Option<Object>, Verdict> {
+        let key = known.key::<Physical>();
+        self.phys.get(&kinds::SECRET, &key).await.map_err(|_| Verdict::Failed("tokens-not-read"))
     }
 
     async fn ask_for(

@@ -12,7 +12,9 @@ mod kubelet;
 mod lifetimes;
 mod lives;
 mod mirrored;
+mod names_taken;
 mod offers;
+mod orphans;
 mod pods;
 mod refused;
 mod renewing;
@@ -21,6 +23,7 @@ mod rules;
 mod scene;
 mod simulated;
 mod storage;
+mod tokens;
 mod vectors;
 
 /// Objects are made and dropped by the million.

@@ -22,7 +22,7 @@ use kubeocean_syncer::syncer::{ComputingEndpoints, Parts, Ports, Syncer};
 use kubeocean_syncer::world::Subject;
 use kubeocean_testkit::chaos::Profile;
 use kubeocean_testkit::crash::CrashLayer;
-use kubeocean_testkit::simulation::{Site, World};
+use kubeocean_testkit::simulation::{Answered, Site, World};
 use kubeocean_testkit::traffic::Traffic;
 use kubeocean_testkit::{ApiServer, Options};
 use parking_lot::Mutex;
@@ -67,6 +67,13 @@ pub(crate) fn collection(plural: &str, namespace: &str) -> String {
     ];
     let kind = all.iter().find(|kind| kind.plural == plural).expect("a kind of this test");
     kind.collection_path(kind.namespaced.then_some(namespace))
+}
+
+fn note_reads(asked: &Mutex<Vec<String>>, answered: &Answered<'_>) {
+    let is_one = ["/pods/", "/secrets/", "/configmaps/"].iter().any(|kind| answered.path.contains(kind));
+    if is_one && answered.method == http::Method::GET {
+        asked.lock().push(answered.path.to_owned());
+    }
 }
 
 /// How a scene is set up.
@@ -121,6 +128,8 @@ pub(crate) struct Scene {
     pub(crate) renew_every: Duration,
     /// Every request that had to do with a Lease: when, how, and what came of it.
     pub(crate) renewals: Arc<Mutex<Vec<(Instant, http::Method, http::StatusCode)>>>,
+    /// Single objects that were read, of kinds of which there are many.
+    pub(crate) asked: Arc<Mutex<Vec<String>>>,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
@@ -212,6 +221,7 @@ impl Scene {
             metrics: Metrics::new("syncer"),
             renew_every: Duration::from_secs(10),
             renewals: Arc::default(),
+            asked: Arc::default(),
             cluster_id,
             physical_minor,
             namespaces,
@@ -493,8 +503,9 @@ impl Scene {
 
     /// A client of the computing cluster, by which each renewal is known.
     fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let renewals = Arc::clone(&self.renewals);
+        let (renewals, asked) = (Arc::clone(&self.renewals), Arc::clone(&self.asked));
         self.virt.client_telling(&self.traffic, life, move |answered| {
+            note_reads(&asked, answered);
             if answered.path.contains("/leases") {
                 renewals.lock().push((answered.asked_at, answered.method.clone(), answered.status));
             }
@@ -503,9 +514,11 @@ impl Scene {
 
     /// A client of the worker cluster, by which it is known when that was last heard of.
     fn physical_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let (heard, asked) = (Arc::clone(&self.heard), format!("/api/v1/namespaces/{MOUNT}"));
+        let (heard, proof) = (Arc::clone(&self.heard), format!("/api/v1/namespaces/{MOUNT}"));
+        let asked = Arc::clone(&self.asked);
         self.phys.client_telling(&self.traffic, life, move |answered| {
-            if answered.path == asked && answered.status.is_success() {
+            note_reads(&asked, answered);
+            if answered.path == proof && answered.status.is_success() {
                 heard.lock().again();
             }
         })
