@@ -204,6 +204,9 @@ pub struct Stream {
     pub headers: HeaderMap,
     /// Of what, for metrics: `pods/exec`.
     pub resource: &'static str,
+    /// How long nothing may be heard at the beginning; `None`: as of any call. Of a log that is followed, not even the head comes before its first
+    /// line does.
+    pub begins_within: Option<Duration>,
 }
 
 impl Call {
@@ -347,6 +350,14 @@ impl<S: OnSide> Cluster<S> {
         let mut proof = self.inner.proof.lock();
         if *proof != Proof::NotWanted {
             *proof = Proof::Of(connection);
+        }
+    }
+
+    /// Another cluster answers over the connection of this number: nothing more goes over it, until it is found right again.
+    pub fn disproven(&self, connection: u64) {
+        let mut proof = self.inner.proof.lock();
+        if *proof == Proof::Of(connection) {
+            *proof = Proof::None;
         }
     }
 
@@ -573,9 +584,10 @@ impl<S: OnSide> Cluster<S> {
     }
 
     /// Begins something that lasts for as long as both sides want: a log, or a connection that becomes another one. The deadline is for its
-    /// beginning, and any answer is one. Not limited, and only over a connection that was found right.
+    /// beginning, and any answer is one; to connect has one of its own. Not limited, and only over a connection that was found right.
     pub async fn open_stream(&self, stream: Stream) -> Result<Response<Body>, CallError> {
-        let Stream { method, path, headers, resource } = stream;
+        let Stream { method, path, headers, resource, begins_within } = stream;
+        let limit = begins_within.unwrap_or(self.inner.deadline);
         // Passed on to kubelets, which have nothing else to offer where JSON is asked for.
         let accept = "*/*";
         let call = Call {
@@ -586,9 +598,8 @@ impl<S: OnSide> Cluster<S> {
             ..Call::read_of("connect", Arc::from(resource), path)
         };
         let (verb, resource) = (call.verb, Arc::clone(&call.resource));
-        let result = tokio::time::timeout(self.inner.deadline, self.send(call))
-            .await
-            .unwrap_or(Err(CallError::TimedOut { limit: self.inner.deadline }));
+        let result =
+            tokio::time::timeout(limit, self.send(call)).await.unwrap_or(Err(CallError::TimedOut { limit }));
         self.learn_from(None, &result);
         self.count(verb, resource, result.as_ref().map(Response::status));
         result

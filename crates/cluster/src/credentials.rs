@@ -23,6 +23,7 @@ use thiserror::Error;
 use tower::util::option_layer;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
+use crate::dial;
 use crate::guard::Guarded;
 
 /// Some hundred bytes and three certificates make ten thousand. A parser that is given a megabyte of nested YAML is busy
@@ -258,7 +259,7 @@ impl Credentials {
             return Err(CredentialError::Proxy);
         }
         let setup = |error: &kube::Error| CredentialError::Setup(one_line(error));
-        let connector = config.rustls_https_connector().map_err(|error| setup(&error))?;
+        let connector = dial::connector(&config).map_err(|error| setup(&error))?;
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(idle)
             .pool_timer(TokioTimer::new())

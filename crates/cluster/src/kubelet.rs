@@ -30,6 +30,7 @@ use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::client::{Cluster, refusal};
 use crate::credentials::{Credentials, one_line};
+use crate::dial;
 use crate::error::CallError;
 
 /// Each is asked every ten to fifteen seconds, and an open connection costs a hundred kilobytes: a thousand of them would cost a hundred
@@ -240,7 +241,7 @@ fn client(credentials: &Credentials, trust: &Trust) -> Result<Client, KubeletErr
         Trust::Anybody => credentials.of_unverified_kubelets().ok_or(KubeletError::TokenWithheld)?,
     };
     let setup = |error: &kube::Error| KubeletError::Setup(one_line(error));
-    let connector = config.rustls_https_connector().map_err(|error| setup(&error))?;
+    let connector = dial::connector(&config).map_err(|error| setup(&error))?;
     let client = legacy::Client::builder(TokioExecutor::new())
         .pool_idle_timeout(CLOSED_AFTER)
         .pool_timer(TokioTimer::new())

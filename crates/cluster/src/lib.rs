@@ -15,6 +15,7 @@ pub mod client;
 pub mod clock;
 pub mod connector;
 pub mod credentials;
+pub mod dial;
 mod doubt;
 pub mod election;
 pub mod error;

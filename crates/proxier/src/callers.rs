@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared, WeakShared};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use kubeocean_cluster::client::Cluster;
 use kubeocean_model::action::kinds;
 use kubeocean_model::key::Virtual;
 use kubeocean_model::kubelet::Refusal;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
 use crate::remembered::Remembered;
@@ -52,16 +56,29 @@ pub(crate) struct Callers {
     virt: Cluster<Virtual>,
     pub(crate) authorities: Authorities,
     /// By the hash of the token: what is not kept cannot be read.
-    tokens: Remembered<[u8; 32], Option<Arc<Caller>>>,
+    tokens: Arc<Remembered<Hash, Option<Arc<Caller>>>>,
+    /// What the computing cluster is being asked: many calls of one scraper are one question.
+    asking: Mutex<BTreeMap<Hash, WeakShared<Asking>>>,
+    /// How many questions there may be at a time.
+    reviews: Arc<Semaphore>,
 }
+
+type Hash = [u8; 32];
+type Asking = BoxFuture<'static, Result<Option<Arc<Caller>>, Refusal>>;
 
 fn unauthorized(why: impl Into<String>) -> Refusal {
     Refusal::new(401, format!("Unauthorized: {}", why.into()))
 }
 
 impl Callers {
-    pub(crate) fn new(virt: &Cluster<Virtual>, authorities: Authorities) -> Self {
-        Self { virt: virt.clone(), authorities, tokens: Remembered::new(MOST_TOKENS) }
+    pub(crate) fn new(virt: &Cluster<Virtual>, authorities: Authorities, reviews: &Arc<Semaphore>) -> Self {
+        Self {
+            virt: virt.clone(),
+            authorities,
+            tokens: Arc::new(Remembered::new(MOST_TOKENS)),
+            asking: Mutex::default(),
+            reviews: Arc::clone(reviews),
+        }
     }
 
     /// Who sent these headers over a connection with these certificates.
@@ -89,21 +106,44 @@ impl Callers {
     }
 
     async fn by_token(&self, token: &str) -> Result<Arc<Caller>, Refusal> {
-        let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        let refused = || unauthorized("the bearer token is not accepted");
-        if let Some(known) = self.tokens.get(&hash) {
-            return known.ok_or_else(refused);
+        let hash: Hash = Sha256::digest(token.as_bytes()).into();
+        let known = match self.tokens.get(&hash) {
+            Some(known) => known,
+            None => self.asked(hash, token)?.await?,
+        };
+        known.ok_or_else(|| unauthorized("the bearer token is not accepted"))
+    }
+
+    /// The question whose token this is. It waits for nobody: a place in the queue is what those who make tokens up would take.
+    fn asked(&self, hash: Hash, token: &str) -> Result<Shared<Asking>, Refusal> {
+        let mut asking = self.asking.lock();
+        if let Some(asked) = asking.get(&hash).and_then(WeakShared::upgrade) {
+            return Ok(asked);
         }
+        asking.retain(|_, asked| asked.upgrade().is_some());
+        let turn = Arc::clone(&self.reviews).try_acquire_owned().map_err(|_| {
+            Refusal::new(
+                503,
+                "the computing cluster is being asked about too many tokens: try again in a while",
+            )
+        })?;
         let kind = &kinds::TOKEN_REVIEW;
         let review = json!({"apiVersion": kind.api_version(), "kind": &*kind.kind, "spec": {"token": token}});
-        // Nobody was found, and nobody was found out: it is not remembered.
-        let answer = self.virt.review(kind, &review).await.map_err(|error| {
-            Refusal::new(503, format!("the computing cluster cannot be asked who calls: {error}"))
-        })?;
-        let caller = reviewed(&answer).map(Arc::new);
-        let good_for = if caller.is_some() { KNOWN_FOR } else { REFUSED_FOR };
-        self.tokens.put(hash, caller.clone(), good_for);
-        caller.ok_or_else(refused)
+        let (virt, tokens) = (self.virt.clone(), Arc::clone(&self.tokens));
+        let ask = async move {
+            // Nobody was found, and nobody was found out: it is not remembered.
+            let answer = virt.review(&kinds::TOKEN_REVIEW, &review).await.map_err(|error| {
+                Refusal::new(503, format!("the computing cluster cannot be asked who calls: {error}"))
+            })?;
+            let caller = reviewed(&answer).map(Arc::new);
+            let good_for = if caller.is_some() { KNOWN_FOR } else { REFUSED_FOR };
+            tokens.put(hash, caller.clone(), good_for);
+            drop(turn);
+            Ok(caller)
+        };
+        let asked = ask.boxed().shared();
+        asking.extend(asked.downgrade().map(|weak| (hash, weak)));
+        Ok(asked)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kubeocean_api::keys::annotations::PORT_CONFLICT;
-use kubeocean_cluster::apply::Applier;
+use kubeocean_cluster::apply::{Applier, Outcome};
 use kubeocean_cluster::client::Cluster;
 use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
 use kubeocean_model::key::{Key, Virtual};
@@ -20,22 +20,27 @@ pub(crate) enum Conflicts {
 }
 
 impl Conflicts {
-    /// Tells it. What could not be told is told again later, for as long as it is true.
-    pub(crate) async fn tell(&self, port: Port) {
+    /// Tells it, and says whether that was heard. What was not is to be told again, for as long as it is true.
+    pub(crate) async fn tell(&self, port: Port) -> bool {
         match self {
-            Self::Told(tell) => tell(port),
+            Self::Told(tell) => {
+                tell(port);
+                true
+            }
             Self::Published { virt, applier, service } => {
                 let found = match virt.get(&kinds::SERVICE, service).await {
                     Ok(Some(found)) => found,
                     Ok(None) => {
-                        return tracing::warn!(%port, %service, "a port is taken, and there is no Service to say so on");
+                        tracing::warn!(%port, %service, "a port is taken, and there is no Service to say so on");
+                        return false;
                     }
                     Err(error) => {
-                        return tracing::warn!(%port, %service, %error, "a port is taken, and nobody could be told");
+                        tracing::warn!(%port, %service, %error, "a port is taken, and nobody could be told");
+                        return false;
                     }
                 };
                 let Some(said) = with_conflict(found.meta.annotations.get(PORT_CONFLICT), port) else {
-                    return;
+                    return true;
                 };
                 let body = json!({"metadata": {"annotations": {PORT_CONFLICT: said}}});
                 let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
@@ -43,7 +48,7 @@ impl Conflicts {
                     Action::new(kinds::SERVICE, service, verb, "a port of a virtual node is taken here")
                         .if_uid(&*found.meta.uid)
                         .if_version(&*found.meta.resource_version);
-                applier.apply(&action).await;
+                matches!(applier.apply(&action).await, Outcome::Done(_) | Outcome::Unchanged { .. })
             }
         }
     }

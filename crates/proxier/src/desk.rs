@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -12,70 +13,33 @@ use kubeocean_cluster::metrics::{Metrics, PROMETHEUS_TEXT};
 use kubeocean_model::action::kinds;
 use kubeocean_model::key::{Physical, Virtual};
 use kubeocean_model::kubelet::{Errand, NOT_NOW, Needs, PodRoute, Refusal, Route, Telling};
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::callers::Callers;
-use crate::headers;
+use crate::headers::{self, Protocol};
+use crate::house::Stranger;
 use crate::metering::{self, Metering};
+use crate::patience::Patience;
 use crate::pulse::Pulse;
 use crate::rights::Rights;
-use crate::stream::{Body, Streams, whole};
+use crate::stream::{Body, IDLE, whole, whole_with};
 use crate::tell::Line;
 use crate::tunnel::Tunnel;
 use crate::world::World;
 
-/// A thousand people with `kubectl logs -f` on one node are a mistake.
-const STREAMS_PER_NODE: usize = 1024;
+pub use crate::house::{Caps, House};
 
-/// At 64 KiB each, a quarter of a gigabyte.
-const MOST_STREAMS: usize = 4096;
+/// A list of the pods of one virtual node, which has some hundred of them: at 20 KB each, some megabytes.
+pub const LONGEST_LIST: usize = 64 << 20;
+
+/// How long the reader of an answer that is held in memory may take nothing of it.
+pub(crate) const ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Plain words.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
-/// Everything that answers in one process. Clones are the same.
-#[derive(Clone)]
-pub struct House {
-    /// Who answers for which binding.
-    desks: Arc<RwLock<Vec<Arc<Desk>>>>,
-    pub(crate) streams: Streams,
-    pub(crate) connections: Arc<tokio::sync::Semaphore>,
-    /// Who listens on the port that all virtual nodes share.
-    pub(crate) door: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// Twice the streams: scrapers and those who come and go.
-const MOST_CONNECTIONS: usize = 2 * MOST_STREAMS;
-
-impl Default for House {
-    fn default() -> Self {
-        Self {
-            desks: Arc::default(),
-            streams: Streams::new(MOST_STREAMS, STREAMS_PER_NODE),
-            connections: Arc::new(tokio::sync::Semaphore::new(MOST_CONNECTIONS)),
-            door: Arc::default(),
-        }
-    }
-}
-
-impl House {
-    pub(crate) fn join(&self, desk: &Arc<Desk>) {
-        self.desks.write().push(Arc::clone(desk));
-    }
-
-    pub(crate) fn leave(&self, desk: &Arc<Desk>) {
-        self.desks.write().retain(|one| !Arc::ptr_eq(one, desk));
-    }
-
-    /// Who answers for a pod, and as which virtual node.
-    fn desk_of(&self, route: &PodRoute) -> Option<(Arc<Desk>, Arc<str>)> {
-        let desks = self.desks.read().clone();
-        desks.into_iter().find_map(|desk| desk.world.vnode_of(&route.pod).map(|vnode| (desk, vnode)))
-    }
-}
 
 /// Answers for one binding.
 pub(crate) struct Desk {
@@ -88,12 +52,18 @@ pub(crate) struct Desk {
     pub(crate) rights: Rights,
     /// `None`: nothing is measured.
     pub(crate) metering: Option<Metering>,
+    /// What is told of this proxier, and of no other.
     pub(crate) metrics: Metrics,
+    /// Its connections and its streams.
     pub(crate) tasks: TaskTracker,
+    /// It ends soon: others should be asked, and who asks here is still answered.
+    pub(crate) leaves: CancellationToken,
     /// Nothing new is begun from then on.
     pub(crate) closes: CancellationToken,
     /// All streams end.
     pub(crate) ends: CancellationToken,
+    /// Nobody asks any more, and nothing has to be kept current.
+    pub(crate) over: CancellationToken,
 }
 
 /// Through which port a call came.
@@ -112,6 +82,12 @@ pub(crate) struct Peer {
     pub(crate) chain: Arc<[CertificateDer<'static>]>,
     /// There are too many connections: this one is only told so.
     pub(crate) is_too_much: bool,
+    /// Nobody has said yet who he is.
+    pub(crate) stranger: Arc<Mutex<Option<Stranger>>>,
+    /// How long it may take nothing of what is answered.
+    pub(crate) patience: Patience,
+    /// The port that it came through is another's from then on, or nobody's.
+    pub(crate) until: CancellationToken,
 }
 
 impl Desk {
@@ -134,6 +110,7 @@ impl Desk {
                 Door::Shared => None,
             },
             route: Route::read(path),
+            protocol: headers::protocol(request.headers()).ok().map(Protocol::as_str),
         };
         match self.serve(&door, &peer, request, &mut line).await {
             Ok(response) => {
@@ -154,10 +131,16 @@ impl Desk {
         request: Request<Incoming>,
         line: &mut Line,
     ) -> Result<Response<Body>, Refusal> {
+        peer.patience.set(ANSWER_TAKEN_WITHIN);
         if peer.is_too_much {
             return Err(Refusal::new(503, "there are too many connections: try again in a while"));
         }
+        // Whoever was still in the handshake, or in the middle of a call, when the port became another's.
+        if peer.until.is_cancelled() {
+            return Err(Refusal::new(503, "nobody is answered for here any more: connect again"));
+        }
         let caller = self.callers.who(&peer.chain, request.headers()).await?;
+        drop(peer.stranger.lock().take());
         line.caller = Some(Arc::clone(&caller));
         let (method, path) = (request.method().as_str(), request.uri().path());
         let is_upgrade = headers::asks_for_upgrade(request.headers());
@@ -173,6 +156,7 @@ impl Desk {
             (None, Door::Shared) => (self, None),
         };
         line.vnode.clone_from(&vnode);
+        line.binding = desk.world.subject.binding.name.as_str().into();
         // Without a node, whoever may ask all of them learns that there is none.
         self.rights.allow(&caller, needs, &vnode.clone().unwrap_or_default()).await?;
         let route = line.route.clone().ok_or_else(|| Refusal::new(404, "404: Page Not Found"))?;
@@ -190,7 +174,11 @@ impl Desk {
                 "404: Page Not Found: each virtual node has a port of its own for this",
             )),
             (Route::Pod(_), None) => Err(Refusal::new(404, "pod does not exist")),
-            (Route::Pod(route), Some(vnode)) => desk.connect(route, vnode, request).await,
+            (Route::Pod(route), Some(vnode)) => {
+                let response = desk.connect(route, vnode, request).await?;
+                peer.patience.set(IDLE);
+                Ok(response)
+            }
         }
     }
 
@@ -216,8 +204,8 @@ impl Desk {
             errand: &errand,
             twin: &twin,
             protocol,
-            place: self.house.streams.take(vnode)?,
-            ends: &self.ends,
+            place: self.house.streams.take(vnode, &self.tasks)?,
+            ends: self.pulse.ends(),
             tasks: &self.tasks,
             vnode,
         };
@@ -247,14 +235,19 @@ impl Desk {
             Telling::ResourceMetrics => figures(self.metering()?.resource(vnode).await),
             Telling::CadvisorMetrics => figures(self.metering()?.cadvisor(vnode).await),
             Telling::Pods => {
+                let lists = Arc::clone(&self.house.lists);
+                let turn = lists.acquire_owned().await.map_err(|_| Refusal::new(503, "this proxier ends"))?;
                 let fields = format!("spec.nodeName={vnode}");
-                let pods = self.virt.list_as_it_is(&kinds::POD, &fields).await.map_err(|error| {
+                let virt = self.virt.with_longest_answer(LONGEST_LIST);
+                let pods = virt.list_as_it_is(&kinds::POD, &fields).await.map_err(|error| {
                     Refusal::new(
                         503,
                         format!("the computing cluster cannot be asked for the pods of {vnode}: {error}"),
                     )
                 })?;
-                Ok(said(HeaderValue::from_static("application/json"), pods))
+                let mut response = Response::new(whole_with(pods, turn));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok(response)
             }
         }
     }
@@ -287,6 +280,8 @@ fn refused(refusal: &Refusal) -> Response<Body> {
     *response.status_mut() = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if refusal.code == 401 {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        // Whoever guesses pays for a handshake each time.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

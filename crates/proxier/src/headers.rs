@@ -36,6 +36,16 @@ pub(crate) enum Protocol {
     WebSocket,
 }
 
+impl Protocol {
+    /// Its name in the audit log.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Spdy => "spdy",
+            Self::WebSocket => "websocket",
+        }
+    }
+}
+
 /// Whether a call asks for another protocol, in any way: what it needs is asked by that.
 pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE)

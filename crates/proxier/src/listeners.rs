@@ -1,64 +1,31 @@
-//! The ports of virtual nodes: opened and closed as nodes come and go, and guarded against those who only want to hold them.
+//! The ports of virtual nodes: opened and closed as nodes come and go.
 //!
 //! Every replica listens for every virtual node of the binding. Which replica a node names as its address is the syncer's choice, and one
 //! that changes it finds the port open.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use kubeocean_model::naming::Port;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::conflicts::Conflicts;
-use crate::desk::{Desk, Door, Peer};
-use crate::tell::Line;
-
-/// Two round trips, also around the world.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-
-/// From the connection, or from the answer before, to the last header. A scraper's connection is idle for as long as its interval, mostly 15
-/// or 30 s, and is opened again beyond.
-const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-
-/// A command of 64 KiB, which is the longest address there may be, and 32 KiB of headers.
-const LONGEST_HEAD: usize = 96 << 10;
-
-/// Connections to one virtual node: its streams, and those who come and go.
-const CONNECTIONS_PER_NODE: usize = 2048;
-
-/// So many more are told that there are too many; the others are closed.
-const TOLD_SO: usize = 64;
+use crate::connection::accept;
+use crate::desk::{Desk, Door};
 
 /// A port that is taken may be another program's for a moment: that of a connection that it opened.
 const TAKEN_FOR: Duration = Duration::from_secs(10);
 
 /// How soon what could not be bound is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-
-/// For an accept that fails: for want of file descriptors, which other connections will give back.
-const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
-
-/// The first byte of every handshake.
-const HANDSHAKE: u8 = 22;
-
-/// As the servers that we stand in for say it.
-const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
-    Client sent an HTTP request to an HTTPS server.\n";
 
 /// Opens and closes ports.
 pub(crate) struct Listeners {
@@ -78,9 +45,17 @@ pub(crate) struct Trouble(Arc<Mutex<BTreeMap<u16, Taken>>>);
 
 #[derive(Clone)]
 struct Taken {
-    since: Instant,
     why: String,
-    told: bool,
+    told: Told,
+}
+
+/// Whether whoever hands out ports knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Not yet; not to be tried before then.
+    NotBefore(Instant),
+    UnderWay,
+    Yes,
 }
 
 impl Trouble {
@@ -92,17 +67,28 @@ impl Trouble {
         }
     }
 
+    /// Whether somebody has to be told now.
     fn note(&self, port: u16, error: &io::Error) -> bool {
         let mut known = self.0.lock();
+        let now = Instant::now();
         let taken = known.entry(port).or_insert_with(|| {
             tracing::warn!(port, %error, "a port cannot be bound");
-            Taken { since: Instant::now(), why: String::new(), told: false }
+            Taken { why: String::new(), told: Told::NotBefore(now + TAKEN_FOR) }
         });
         taken.why = error.to_string();
-        let is_news =
-            error.kind() == io::ErrorKind::AddrInUse && !taken.told && taken.since.elapsed() >= TAKEN_FOR;
-        taken.told |= is_news;
+        let is_due = matches!(taken.told, Told::NotBefore(at) if at <= now);
+        let is_news = is_due && error.kind() == io::ErrorKind::AddrInUse;
+        if is_news {
+            taken.told = Told::UnderWay;
+        }
         is_news
+    }
+
+    /// What came of it.
+    fn was_told(&self, port: u16, was_heard: bool) {
+        if let Some(taken) = self.0.lock().get_mut(&port) {
+            taken.told = if was_heard { Told::Yes } else { Told::NotBefore(Instant::now() + TAKEN_FOR) };
+        }
     }
 }
 
@@ -129,6 +115,9 @@ impl Listeners {
                 () = self.desk.world.moved.notified() => {}
                 () = tokio::time::sleep(rest) => {}
             }
+        }
+        for listener in open.values() {
+            listener.stop.cancel();
         }
         while tasks.join_next().await.is_some() {}
     }
@@ -161,7 +150,7 @@ impl Listeners {
                 Ok(listener) => {
                     self.trouble.0.lock().remove(&port);
                     tracing::debug!(port, %vnode, "answering for a virtual node");
-                    let until = stop.child_token();
+                    let until = self.desk.closes.child_token();
                     let (desk, config) = (Arc::clone(&self.desk), Arc::clone(&self.config));
                     let door = Door::Node(Arc::clone(&vnode));
                     tasks.spawn(accept(desk, door, listener, config, until.clone()));
@@ -169,9 +158,15 @@ impl Listeners {
                 }
                 Err(error) => {
                     if self.trouble.note(port, &error)
-                        && let Some(port) = Port::new(port)
+                        && let Some(taken) = Port::new(port)
                     {
-                        self.conflicts.tell(port).await;
+                        // Other ports do not wait for whoever is told, nor does the end.
+                        let (conflicts, trouble) = (self.conflicts.clone(), self.trouble.clone());
+                        let until = stop.clone();
+                        tasks.spawn(async move {
+                            let told = until.run_until_cancelled(conflicts.tell(taken)).await;
+                            trouble.was_told(port, told == Some(true));
+                        });
                     }
                 }
             }
@@ -193,12 +188,15 @@ impl Listeners {
     async fn keep_door(self, port: u16, stop: CancellationToken) {
         let door = Arc::clone(&self.desk.house.door);
         let Some(_held) = stop.run_until_cancelled(door.lock_owned()).await else { return };
-        while !stop.is_cancelled() {
+        while !stop.is_cancelled() && !self.desk.closes.is_cancelled() {
             match bind(self.address, port).await {
                 Ok(listener) => {
                     self.trouble.0.lock().remove(&port);
                     let (desk, config) = (Arc::clone(&self.desk), Arc::clone(&self.config));
-                    accept(desk, Door::Shared, listener, config, stop.clone()).await;
+                    let until = self.desk.closes.child_token();
+                    let taking = accept(desk, Door::Shared, listener, config, until.clone());
+                    stop.run_until_cancelled(taking).await;
+                    until.cancel();
                 }
                 Err(error) => {
                     self.trouble.note(port, &error);
@@ -213,132 +211,46 @@ impl Listeners {
 async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind((address, port)).await {
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            TcpListener::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)).await
+            TcpListener::bind((anywhere(address), port)).await
         }
         bound => bound,
     }
 }
 
-/// Takes connections, until told to stop. Those that are there go on.
-async fn accept(
-    desk: Arc<Desk>,
-    door: Door,
-    listener: TcpListener,
-    config: Arc<ServerConfig>,
-    stop: CancellationToken,
-) {
-    let acceptor = TlsAcceptor::from(config);
-    let places = Arc::new(Semaphore::new(CONNECTIONS_PER_NODE));
-    let told_so = Arc::new(Semaphore::new(TOLD_SO));
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::debug!(%error, "a connection could not be accepted");
-                tokio::time::sleep(AFTER_ACCEPT_ERROR).await;
-                continue;
-            }
-        };
-        let of_all = Arc::clone(&desk.house.connections).try_acquire_owned();
-        let of_node = Arc::clone(&places).try_acquire_owned();
-        let (held, is_too_much) = match (of_all, of_node) {
-            (Ok(of_all), Ok(of_node)) => (vec![of_all, of_node], false),
-            _ => match Arc::clone(&told_so).try_acquire_owned() {
-                Ok(held) => (vec![held], true),
-                Err(_) => continue,
-            },
-        };
-        let (desk_of_it, door, acceptor) = (Arc::clone(&desk), door.clone(), acceptor.clone());
-        desk.tasks.spawn(async move {
-            let _held = held;
-            converse(desk_of_it, door, acceptor, stream, address, is_too_much).await;
-        });
+/// All addresses of this machine, of the family of one: on those of the other, nobody looks for us.
+const fn anywhere(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 
-/// One connection, from its first byte to its last.
-async fn converse(
-    desk: Arc<Desk>,
-    door: Door,
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    address: SocketAddr,
-    is_too_much: bool,
-) {
-    // What is typed should arrive as it is typed.
-    drop(stream.set_nodelay(true));
-    let shaken = tokio::time::timeout(HANDSHAKE_WITHIN, shake_hands(&desk, &door, acceptor, stream, address));
-    let Ok(Some(stream)) = shaken.await else { return };
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let chain = certificates.iter().map(|one| one.clone().into_owned()).collect();
-    let peer = Peer { address, chain, is_too_much };
-    let answering = Arc::clone(&desk);
-    let service = service_fn(move |request| {
-        let answer = Arc::clone(&answering).answer(door.clone(), peer.clone(), request);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
-        .max_buf_size(LONGEST_HEAD)
-        .keep_alive(!is_too_much)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        () = desk.closes.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            desk.ends.run_until_cancelled(connection.as_mut()).await
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taken_port_is_told_again_until_somebody_has_heard_it() {
+        let (trouble, taken) = (Trouble::default(), io::Error::from(io::ErrorKind::AddrInUse));
+        let note_after = async |seconds| {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            trouble.note(1, &taken)
+        };
+        assert!(!note_after(0).await, "it may be free again in a moment");
+        assert!(note_after(10).await);
+        assert!(!note_after(20).await, "it is being told");
+        trouble.was_told(1, false);
+        assert!(!note_after(0).await);
+        assert!(note_after(10).await, "nobody has heard it");
+        trouble.was_told(1, true);
+        assert!(!note_after(1000).await);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_not_of_this_machine_is_answered_for_in_its_own_family() {
+        for (address, bound) in [("192.0.2.1", "0.0.0.0"), ("2001:db8::1", "::")] {
+            let listener = bind(address.parse().unwrap(), 0).await.unwrap();
+            assert_eq!(listener.local_addr().unwrap().ip().to_string(), bound);
         }
-    };
-    if let Some(Err(error)) = ended {
-        tracing::debug!(%error, %address, "a connection broke");
-    }
-}
-
-/// The handshake. Whoever speaks plainly is told so, and not listened to.
-async fn shake_hands(
-    desk: &Desk,
-    door: &Door,
-    acceptor: TlsAcceptor,
-    mut stream: TcpStream,
-    address: SocketAddr,
-) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
-    let mut first = [0];
-    if stream.peek(&mut first).await.ok()? == 0 {
-        return None;
-    }
-    if first != [HANDSHAKE] {
-        line(desk, door, address).tell(400, Some("plain HTTP, or no HTTP at all: only https is spoken here"));
-        drop(stream.write_all(PLAIN).await);
-        drop(stream.shutdown().await);
-        return None;
-    }
-    match acceptor.accept(stream).await {
-        Ok(stream) => Some(stream),
-        Err(error) => {
-            tracing::debug!(%error, %address, "a handshake failed");
-            None
-        }
-    }
-}
-
-fn line(desk: &Desk, door: &Door, address: SocketAddr) -> Line {
-    Line {
-        binding: desk.world.subject.binding.name.as_str().into(),
-        method: String::new(),
-        path: String::new(),
-        peer: address.to_string(),
-        caller: None,
-        vnode: match door {
-            Door::Node(vnode) => Some(Arc::clone(vnode)),
-            Door::Shared => None,
-        },
-        route: None,
     }
 }

@@ -31,21 +31,35 @@ const FAILURES: u32 = 3;
 pub(crate) struct Pulse {
     phys: Cluster<Physical>,
     world: World,
+    /// Ends all streams.
+    ends: CancellationToken,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Default)]
 struct State {
     /// The connection that was last found right.
     proven: Option<u64>,
     failures: u32,
     trouble: Option<String>,
+    /// Ends the streams that began since another cluster answered in its place for the last time.
+    ends: CancellationToken,
 }
 
 impl Pulse {
-    pub(crate) fn new(phys: &Cluster<Physical>, world: &World) -> Self {
+    pub(crate) fn new(phys: &Cluster<Physical>, world: &World, ends: &CancellationToken) -> Self {
         phys.wants_proof();
-        Self { phys: phys.clone(), world: world.clone(), state: Arc::default() }
+        let state = State { proven: None, failures: 0, trouble: None, ends: ends.child_token() };
+        Self {
+            phys: phys.clone(),
+            world: world.clone(),
+            ends: ends.clone(),
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// What ends a stream that begins now.
+    pub(crate) fn ends(&self) -> CancellationToken {
+        self.state.lock().ends.clone()
     }
 
     /// Asks, for as long as it runs.
@@ -79,7 +93,10 @@ impl Pulse {
             Ok(Some(found)) if expected.iter().any(|uid| **uid == *found.meta.uid) => {
                 if self.phys.connection_number() == over {
                     self.phys.proven(over);
-                    *state = State { proven: Some(over), failures: 0, trouble: None };
+                    (state.proven, state.failures, state.trouble) = (Some(over), 0, None);
+                    if state.ends.is_cancelled() {
+                        state.ends = self.ends.child_token();
+                    }
                 }
             }
             Ok(_) if expected.is_empty() => {
@@ -87,6 +104,11 @@ impl Pulse {
             }
             Ok(found) => {
                 let found = found.map_or("none".to_owned(), |namespace| namespace.meta.uid.to_string());
+                // Neither can be sure any more with which of the two it speaks: what is asked next, nor what goes on.
+                if self.phys.connection_number() == over {
+                    self.phys.disproven(over);
+                    state.ends.cancel();
+                }
                 state.proven = None;
                 state.fail(&format!(
                     "namespace {namespace} of the worker cluster was {} and is {found}: another cluster answers in its place",

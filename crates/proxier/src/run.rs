@@ -42,7 +42,10 @@ use crate::metering::{Limits, Metering};
 use crate::pulse::Pulse;
 use crate::rights::Rights;
 use crate::tls::{self, Authorities};
-use crate::world::{Measured, Subject, Watching, World};
+use crate::world::{Measured, Subject, World};
+
+/// In the names of metrics.
+const PART: &str = "proxier";
 
 /// A binding that is not there yet is looked for so often.
 const LOOK_FOR_IT: Duration = Duration::from_secs(2);
@@ -55,6 +58,10 @@ const DRAIN: Duration = Duration::from_secs(25);
 
 /// Inside of a manager there are four seconds for all.
 const DRAIN_INLINE: Duration = Duration::from_secs(3);
+
+/// Of that, the first fifth is for those who have not heard yet that others should be asked: the endpoint is withdrawn, and a syncer names another
+/// address, within a few seconds.
+const LEAVES_IN: u32 = 5;
 
 /// What is told to end has a moment to do so.
 const END_WITHIN: Duration = Duration::from_millis(500);
@@ -137,6 +144,8 @@ pub struct Parts {
     pub client_ca_file: Option<PathBuf>,
     /// Where it is counted.
     pub metrics: Metrics,
+    /// What is told at `/metrics` of virtual nodes. Where others are counted beside it, that is not the same.
+    pub told: Metrics,
     /// Who is told of a port that is taken; `None`: the syncer, through the Service.
     pub on_conflict: Option<Arc<dyn Fn(Port) + Send + Sync>>,
     /// How long streams may go on after the end was asked for.
@@ -183,11 +192,11 @@ pub struct Proxier {
     listen_port: u16,
     drain: Duration,
     /// Ends with it.
-    _shown: Observation,
+    _shown: [Observation; 2],
 }
 
 /// What has to run for it, by name.
-pub type Loop = (&'static str, Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>);
+pub type Loop = (&'static str, Start);
 
 impl Proxier {
     /// Puts it together. Nothing runs yet.
@@ -203,6 +212,7 @@ impl Proxier {
             listen_port,
             client_ca_file,
             metrics,
+            told,
             on_conflict,
             drain,
         } = parts;
@@ -211,24 +221,26 @@ impl Proxier {
             let (ground, mount) = (Measured { world: world.clone(), only }, &subject.binding.mount_namespace);
             Metering::new(ground, &phys, trust, mount, Clock::system(), limits)
         });
-        let authorities = Authorities::default();
-        let pulse = Pulse::new(&phys, &world);
+        let (authorities, ends) = (Authorities::default(), CancellationToken::new());
+        let pulse = Pulse::new(&phys, &world, &ends);
         let conflicts = on_conflict.map_or_else(|| published(&virt, &subject), Conflicts::Told);
         let desk = Arc::new(Desk {
+            callers: Callers::new(&virt, authorities.clone(), &house.reviews),
             house,
             world,
-            callers: Callers::new(&virt, authorities.clone()),
             rights: Rights::new(&virt),
             virt: virt.clone(),
             phys,
             pulse: pulse.clone(),
             metering,
-            metrics,
+            metrics: told.clone(),
             tasks: TaskTracker::new(),
+            leaves: CancellationToken::new(),
             closes: CancellationToken::new(),
-            ends: CancellationToken::new(),
+            ends,
+            over: CancellationToken::new(),
         });
-        let shown = show_streams(&desk)?;
+        let shown = [show_streams(&metrics, &desk)?, show_streams(&told, &desk)?];
         let trouble = Trouble::default();
         let listeners = Listeners {
             desk: Arc::clone(&desk),
@@ -239,41 +251,59 @@ impl Proxier {
             trouble: trouble.clone(),
         };
         let proxier = Arc::new(Self { desk, serving, trouble, listen_port, drain, _shown: shown });
-        let mut loops: Vec<Loop> = watching.into_iter().map(watched).collect();
-        loops.push(("authorities of callers", follow_authorities(virt, authorities, client_ca_file)));
-        loops.push(("pulse", Box::new(move |stop| async move { pulse.run_until(stop).await }.boxed())));
-        let (answering, drained) = (Arc::clone(&proxier), Arc::clone(&proxier));
+        // What is known is kept current until nobody asks any more, which is later than the end was asked for.
+        let over = &proxier.desk.over;
+        let mut loops: Vec<Loop> =
+            watching.into_iter().map(|(name, watching)| (name, until(over, watching))).collect();
+        loops.push(("authorities of callers", follow_authorities(virt, authorities, client_ca_file, over)));
+        let asked_until = over.clone();
+        loops.push(("pulse", Box::new(move |_| async move { pulse.run_until(asked_until).await }.boxed())));
+        let answering = Arc::clone(&proxier);
         loops.push((
             "listeners",
-            Box::new(move |stop| {
-                async move {
-                    answering.desk.house.join(&answering.desk);
-                    listeners.run_until(stop).await;
-                    drained.end().await;
-                }
-                .boxed()
-            }),
+            Box::new(move |stop| async move { answering.answer_until(stop, listeners).await }.boxed()),
         ));
         Ok((proxier, loops))
     }
 
+    /// Answers until told to stop, and ends.
+    async fn answer_until(&self, stop: CancellationToken, listeners: Listeners) {
+        let desk = &self.desk;
+        let _joined = desk.house.join(desk);
+        let (no_more, leaving) = (CancellationToken::new(), self.drain / LEAVES_IN);
+        let leave = async {
+            stop.cancelled().await;
+            desk.leaves.cancel();
+            tokio::time::sleep(leaving).await;
+            no_more.cancel();
+        };
+        tokio::join!(listeners.run_until(no_more.clone()), leave);
+        self.end(self.drain.saturating_sub(leaving)).await;
+    }
+
     /// Ends: nothing new is begun, what is under way may go on for a while.
-    async fn end(&self) {
+    async fn end(&self, drain: Duration) {
         let desk = &self.desk;
         desk.house.leave(desk);
         desk.closes.cancel();
         desk.tasks.close();
         let under_way = desk.house.streams.count();
-        if tokio::time::timeout(self.drain, desk.tasks.wait()).await.is_err() {
+        let through = async { tokio::join!(desk.tasks.wait(), desk.house.emptied()) };
+        if tokio::time::timeout(drain, through).await.is_err() {
             tracing::info!(under_way, "streams are cut: they did not end in time");
         }
         desk.ends.cancel();
-        drop(tokio::time::timeout(END_WITHIN, desk.tasks.wait()).await);
+        let through = async { tokio::join!(desk.tasks.wait(), desk.house.emptied()) };
+        drop(tokio::time::timeout(END_WITHIN, through).await);
+        desk.over.cancel();
     }
 
     /// Whether it answers as it should; if not, why.
     pub fn readiness(&self) -> Result<(), String> {
         let desk = &self.desk;
+        if desk.leaves.is_cancelled() {
+            return Err("it ends: others should be asked".to_owned());
+        }
         for (name, progress) in desk.world.virtual_progress() {
             progress.is_well().map_err(|why| format!("{name}: {why}"))?;
         }
@@ -313,9 +343,9 @@ struct OfBinding {
 }
 
 /// Prometheus sees how many streams there are.
-fn show_streams(desk: &Arc<Desk>) -> Result<Observation, MetricsError> {
+fn show_streams(metrics: &Metrics, desk: &Arc<Desk>) -> Result<Observation, MetricsError> {
     let help = "Logs that are followed, commands, and ports that are forwarded, at this moment";
-    let shown = desk.metrics.part("proxier").shared("streams", help, Observed::<OfBinding>::default)?;
+    let shown = metrics.part(PART).shared("streams", help, Observed::<OfBinding>::default)?;
     let labels = OfBinding { clusterbinding: desk.world.subject.binding.name.clone() };
     let (streams, world) = (desk.house.streams.clone(), desk.world.clone());
     Ok(shown.observe(labels, move || {
@@ -324,14 +354,17 @@ fn show_streams(desk: &Arc<Desk>) -> Result<Observation, MetricsError> {
     }))
 }
 
-fn watched((name, watching): Watching) -> Loop {
-    let start = move |stop: CancellationToken| {
+type Start = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
+
+/// Runs something until it is over, and not only until the end is asked for.
+fn until(over: &CancellationToken, running: impl Future<Output = ()> + Send + 'static) -> Start {
+    let over = over.clone();
+    Box::new(move |_| {
         async move {
-            stop.run_until_cancelled_owned(watching).await;
+            over.run_until_cancelled_owned(running).await;
         }
         .boxed()
-    };
-    (name, Box::new(start))
+    })
 }
 
 /// The syncer hands out ports, and reads on the Service which of them are taken.
@@ -345,15 +378,13 @@ fn follow_authorities(
     virt: Cluster<Virtual>,
     authorities: Authorities,
     file: Option<PathBuf>,
-) -> Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send> {
-    Box::new(move |stop| {
-        async move {
-            match file {
-                Some(file) => stop.run_until_cancelled(follow_file(&authorities, file)).await,
-                None => stop.run_until_cancelled(follow_config_map(&virt, &authorities)).await,
-            };
+    over: &CancellationToken,
+) -> Start {
+    until(over, async move {
+        match file {
+            Some(file) => follow_file(&authorities, file).await,
+            None => follow_config_map(&virt, &authorities).await,
         }
-        .boxed()
     })
 }
 
@@ -445,6 +476,8 @@ pub async fn run_inline(
         listen_port: answers.listen_port,
         client_ca_file: answers.client_ca_file,
         metrics,
+        // The process counts much that is nobody's business here, and other bindings'.
+        told: Metrics::new(PART),
         on_conflict: Some(on_conflict),
         drain: DRAIN_INLINE,
     })?;
@@ -496,7 +529,7 @@ pub async fn run(args: ProxierArgs) -> Result<(), ProxierError> {
     let ProxierArgs { cluster_binding_name, kubeconfig, namespace, answers, admin: addresses, log } = args;
     let environment = Environment::of_process();
     let telemetry = Telemetry::init(PROXIER, &log, &environment)?;
-    let metrics = Metrics::new("proxier");
+    let metrics = Metrics::new(PART);
     process::export(&metrics)?;
     let admin = Admin::new(metrics.clone(), telemetry.log());
     let server = admin.bind(&addresses).await?;
@@ -540,6 +573,7 @@ pub async fn run(args: ProxierArgs) -> Result<(), ProxierError> {
         address,
         listen_port: answers.listen_port,
         client_ca_file: answers.client_ca_file,
+        told: metrics.clone(),
         metrics: metrics.clone(),
         on_conflict: None,
         drain: DRAIN,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use hyper::upgrade::Upgraded;
@@ -19,6 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// As kubelets have it.
 pub(crate) const IDLE: Duration = Duration::from_secs(4 * 3600);
@@ -39,6 +42,44 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A piece of a long answer: enough for a call to the kernel.
+const PIECE: usize = 64 << 10;
+
+/// A body that is there, given piece by piece, and something that is held for as long as it takes memory.
+pub(crate) fn whole_with<T: Send + 'static>(bytes: Bytes, held: T) -> Body {
+    Whole { left: bytes, _held: held }.boxed_unsync()
+}
+
+struct Whole<T> {
+    left: Bytes,
+    _held: T,
+}
+
+// What is held is not looked at.
+impl<T> Unpin for Whole<T> {}
+
+impl<T> http_body::Body for Whole<T> {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let length = self.left.len().min(PIECE);
+        let piece = self.left.split_to(length);
+        Poll::Ready((length > 0).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(u64::try_from(self.left.len()).unwrap_or(u64::MAX))
+    }
+}
+
 /// How many streams there may be at a time. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Streams {
@@ -53,6 +94,8 @@ pub(crate) struct Streams {
 pub(crate) struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_node: OwnedSemaphorePermit,
+    /// Whoever waits for what is under way waits for it.
+    _counted: TaskTrackerToken,
 }
 
 impl Streams {
@@ -60,8 +103,8 @@ impl Streams {
         Self { all: Arc::new(Semaphore::new(most)), most, per_node, nodes: Arc::default() }
     }
 
-    /// A place, or who has them all.
-    pub(crate) fn take(&self, vnode: &Arc<str>) -> Result<Place, Refusal> {
+    /// A place, counted among these tasks; or who has them all.
+    pub(crate) fn take(&self, vnode: &Arc<str>, tasks: &TaskTracker) -> Result<Place, Refusal> {
         let of_node = {
             let mut nodes = self.nodes.lock();
             // What nobody holds a place of is not kept.
@@ -88,7 +131,7 @@ impl Streams {
                 ),
             )
         })?;
-        Ok(Place { _of_all: of_all, _of_node: of_node })
+        Ok(Place { _of_all: of_all, _of_node: of_node, _counted: tasks.token() })
     }
 
     /// How many there are of some virtual nodes.
@@ -114,7 +157,7 @@ pub(crate) fn passed_on(body: kube::client::Body, place: Place, ends: Cancellati
             Some(Ok(None)) => None,
             Some(Ok(Some(Err(error)))) => Some((Err(Broken(error.to_string())), None)),
             Some(Err(_)) => Some((Err(Broken("nothing was said for too long".to_owned())), None)),
-            None => Some((Err(Broken("this proxier ends".to_owned())), None)),
+            None => Some((Err(Broken("it was ended here".to_owned())), None)),
         }
     });
     StreamBody::new(frames).boxed_unsync()
@@ -188,7 +231,7 @@ pub(crate) enum End {
     Broken,
     /// Nothing was heard for too long.
     Idle,
-    /// This process ends.
+    /// This process ends, or the worker cluster is another one.
     Stopped,
 }
 
@@ -214,17 +257,17 @@ mod tests {
 
     #[test]
     fn a_node_with_too_many_streams_costs_the_others_nothing() {
-        let streams = Streams::new(3, 2);
+        let (streams, tasks) = (Streams::new(3, 2), TaskTracker::new());
         let (one, other): (Arc<str>, Arc<str>) = ("n1".into(), "n2".into());
-        let first = streams.take(&one).unwrap();
-        let second = streams.take(&one).unwrap();
-        let refused = streams.take(&one).unwrap_err();
+        let first = streams.take(&one, &tasks).unwrap();
+        let second = streams.take(&one, &tasks).unwrap();
+        let refused = streams.take(&one, &tasks).unwrap_err();
         assert!(refused.code == 429 && refused.message.contains("node n1 has 2 streams"), "{refused}");
-        let third = streams.take(&other).unwrap();
-        assert!(streams.take(&other).unwrap_err().message.contains("this proxier has 3 streams"));
+        let third = streams.take(&other, &tasks).unwrap();
+        assert!(streams.take(&other, &tasks).unwrap_err().message.contains("this proxier has 3 streams"));
         assert_eq!(streams.count(), 3);
         drop((first, third));
-        streams.take(&one).unwrap();
+        streams.take(&one, &tasks).unwrap();
         drop(second);
         assert_eq!(streams.count(), 0);
     }

@@ -17,6 +17,8 @@ pub(crate) struct Line {
     pub(crate) caller: Option<Arc<Caller>>,
     pub(crate) vnode: Option<Arc<str>>,
     pub(crate) route: Option<Route>,
+    /// What the connection was to become: `spdy` or `websocket`.
+    pub(crate) protocol: Option<&'static str>,
 }
 
 /// Longer paths are those of no route.
@@ -41,12 +43,12 @@ impl Line {
             code if code >= 400 => "refused",
             _ => "allowed",
         };
-        let Self { binding, method, peer, .. } = self;
+        let Self { binding, method, peer, protocol, .. } = self;
         let vnode = self.vnode.as_deref();
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    target: AUDIT, component = "proxier", %binding, user, peer, method, path, vnode, pod, container, code, outcome, why,
+                    target: AUDIT, component = "proxier", %binding, user, peer, method, path, protocol, vnode, pod, container, code, outcome, why,
                     "call"
                 )
             };

@@ -29,8 +29,8 @@ pub(crate) struct Tunnel<'a> {
     pub(crate) protocol: Option<Protocol>,
     /// The stream counts from the first to the last byte.
     pub(crate) place: Place,
-    /// Ends all streams.
-    pub(crate) ends: &'a CancellationToken,
+    /// Ends it.
+    pub(crate) ends: CancellationToken,
     /// Where they run.
     pub(crate) tasks: &'a TaskTracker,
     /// For the log.
@@ -51,14 +51,25 @@ const fn resource(service: Service) -> &'static str {
 }
 
 /// Why the worker cluster does not want to, in plain words as kubelets have them: API servers wrap them into an object.
-async fn refusal(answer: Response<kube::client::Body>) -> Refusal {
+///
+/// That it does not know us, or does not let us, is nothing that the caller could mend: a kubelet that cannot reach its runtime says 500 as well.
+async fn refusal(answer: Response<kube::client::Body>, cluster_id: &str, resource: &str) -> Refusal {
     let code = answer.status().as_u16();
     let read = Limited::new(answer.into_body(), LONGEST_REFUSAL).collect();
     let read = tokio::time::timeout(TOLD_WITHIN, read).await.ok().and_then(Result::ok);
     let told = read.map(Collected::to_bytes).unwrap_or_default();
     let status = serde_json::from_slice::<serde_json::Value>(&told).ok();
     let message = status.as_ref().and_then(|status| status["message"].as_str().map(str::to_owned));
-    Refusal::new(code, message.unwrap_or_else(|| String::from_utf8_lossy(&told).trim().to_owned()))
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(&told).trim().to_owned());
+    match code {
+        401 | 403 => Refusal::new(
+            NOT_NOW,
+            format!(
+                "worker cluster {cluster_id} does not let this proxier use {resource} ({code}): {message}"
+            ),
+        ),
+        _ => Refusal::new(code, message),
+    }
 }
 
 impl Tunnel<'_> {
@@ -69,8 +80,16 @@ impl Tunnel<'_> {
             path: self.errand.at(self.twin),
             headers: headers::to_worker(request.headers(), self.protocol),
             resource: resource(self.service),
+            // A kubelet sends no head before the first line, and the API server before it neither.
+            begins_within: self.is_followed().then_some(stream::IDLE),
         };
-        let answer = self.phys.open_stream(stream).await.map_err(|error| self.unreachable(&error))?;
+        let Some(answer) = self.ends.run_until_cancelled(self.phys.open_stream(stream)).await else {
+            return Err(Refusal::new(
+                NOT_NOW,
+                format!("what was asked of worker cluster {} was ended here: try again", self.cluster_id),
+            ));
+        };
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         match (status, self.protocol) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(_)) => Ok(self.switch(&mut request, answer)),
@@ -78,15 +97,22 @@ impl Tunnel<'_> {
                 502,
                 format!("worker cluster {} answered {status}, which is no answer to this", self.cluster_id),
             )),
-            _ if status.is_client_error() || status.is_server_error() => Err(refusal(answer).await),
+            _ if status.is_client_error() || status.is_server_error() => {
+                Err(refusal(answer, self.cluster_id, resource(self.service)).await)
+            }
             _ => {
                 let (parts, body) = answer.into_parts();
-                let mut response = Response::new(stream::passed_on(body, self.place, self.ends.clone()));
+                let mut response = Response::new(stream::passed_on(body, self.place, self.ends));
                 *response.status_mut() = status;
                 *response.headers_mut() = headers::to_caller(&parts.headers, false);
                 Ok(response)
             }
         }
+    }
+
+    /// Whether it may last without a word from the beginning.
+    const fn is_followed(&self) -> bool {
+        matches!(self.errand, Errand::Logs { options, .. } if options.follow)
     }
 
     fn unreachable(&self, error: &CallError) -> Refusal {
@@ -103,7 +129,7 @@ impl Tunnel<'_> {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *response.headers_mut() = headers::to_caller(answer.headers(), true);
         let (caller, worker) = (hyper::upgrade::on(request), hyper::upgrade::on(&mut answer));
-        let (place, ends, vnode) = (self.place, self.ends.clone(), Arc::clone(self.vnode));
+        let (place, ends, vnode) = (self.place, self.ends, Arc::clone(self.vnode));
         let (twin, service) = (self.twin.clone(), self.service.as_str());
         self.tasks.spawn(async move {
             let _place = place;

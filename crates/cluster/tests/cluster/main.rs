@@ -9,6 +9,7 @@
 
 mod collectors;
 mod credentials;
+mod dialling;
 mod elections;
 mod informers;
 mod nonsense;

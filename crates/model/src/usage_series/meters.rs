@@ -191,7 +191,11 @@ impl Meters {
         for family in of_pods {
             family.write(writer, rows);
         }
-        for (name, value) in &usage.errors {
+        // Who collects would otherwise take a node of which nothing is known for one of which there is nothing to know.
+        let is_unknown = usage.is_all_stale();
+        let unsaid = (is_unknown && usage.errors.is_empty()).then_some(&("resource_scrape_error", 1.0));
+        for (name, value) in usage.errors.iter().chain(unsaid) {
+            let value = if is_unknown { &1.0 } else { value };
             writer.help(name, "1 if there was an error while getting container metrics, 0 otherwise");
             writer.kind(name, "gauge");
             writer.sample(name, NO_LABELS, *value, None);

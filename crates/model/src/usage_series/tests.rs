@@ -214,7 +214,7 @@ fn old_numbers_are_dropped_and_an_old_node_is_not_idle() {
         let (usage, tally) = resource(RESOURCE, &tenants(), now);
         let text = Meters::new().answer(&usage, &tenants());
         assert_eq!(decode(&text), Decoded::default(), "{text}");
-        assert!(tally.stale > 0 && text.contains("resource_scrape_error 0"));
+        assert!(tally.stale > 0 && text.contains("resource_scrape_error 1"), "{text}");
         let (text, tally) = cadvisor(CADVISOR, &tenants(), now);
         assert!(tally.stale > 0 && !text.contains("web-0"), "{text}");
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::certified::{Certified, Unfit};
-use super::{Parts, Serving};
+use super::{LOOK_AT_THE_CLOCK, Parts, Serving};
 
 /// Whoever keeps the Secret has a week to notice.
 const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -55,6 +55,7 @@ pub(super) async fn follow(parts: &Parts, serving: &Serving, namespace: &str, na
         loop {
             heard.borrow_and_update();
             let found = store.get(&key);
+            let mut is_early = false;
             let version = found.as_ref().map(|pair| pair.resource_version.to_string());
             match found.as_ref().map(|pair| read(pair, parts.clock.now())) {
                 // A list repeats what is known.
@@ -62,7 +63,11 @@ pub(super) async fn follow(parts: &Parts, serving: &Serving, namespace: &str, na
                 None => serving.lacks(format!(
                     "there is no Secret {namespace}/{name}, or this proxier may not read it: create it with tls.crt and tls.key, or leave --tls-secret-name out"
                 )),
-                Some(Err(why)) => serving.lacks(format!("Secret {namespace}/{name}: {why}")),
+                Some(Err(why)) => {
+                    serving.lacks(format!("Secret {namespace}/{name}: {why}"));
+                    // It becomes good without being changed.
+                    is_early = matches!(why, Unfit::Early(_));
+                }
                 Some(Ok(certified)) => {
                     let address = *parts.address.borrow();
                     if !certified.is_for(address) {
@@ -71,10 +76,11 @@ pub(super) async fn follow(parts: &Parts, serving: &Serving, namespace: &str, na
                     serving.install(certified);
                 }
             }
-            last = Some(version);
+            last = Some(version).filter(|_| !is_early);
+            let rest = if is_early { LOOK_AT_THE_CLOCK } else { LOOK_EVERY };
             tokio::select! {
                 changed = heard.changed() => if changed.is_err() { std::future::pending::<()>().await },
-                () = tokio::time::sleep(LOOK_EVERY) => warn_of_end(serving, parts.clock.now(), &key),
+                () = tokio::time::sleep(rest) => warn_of_end(serving, parts.clock.now(), &key),
             }
         }
     };

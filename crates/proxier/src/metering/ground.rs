@@ -70,6 +70,8 @@ pub fn kubelet_address(node: &Object) -> Option<SocketAddr> {
 
 /// A lender's node may name any address. These are not of one machine, or are of a network that only that machine has: on ours, something else would answer.
 fn is_of_machine(address: &IpAddr) -> bool {
+    // An IPv4 address may be written as one of IPv6, and is dialled all the same.
+    let address = &address.to_canonical();
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
@@ -116,6 +118,9 @@ mod tests {
             "255.255.255.255",
             "::1",
             "fe80::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:0.0.0.0",
             "::",
             "n1",
             "",

@@ -1,6 +1,8 @@
 //! Those who call: with certificates, with tokens, and with whatever bytes they like.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rcgen::{
@@ -8,14 +10,18 @@ use rcgen::{
     IsCa, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Who signs certificates.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// Who signs certificates, and where those who show them call from. No two of one process call from the same address: what the audit log says of the one
+/// is not said of the other.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>, IpAddr);
+
+static PLACES: AtomicU16 = AtomicU16::new(1);
 
 /// A certificate, and its key.
 pub(crate) struct Identity {
@@ -26,6 +32,14 @@ pub(crate) struct Identity {
 impl Clone for Identity {
     fn clone(&self) -> Self {
         Self { certificate: self.certificate.clone(), key: self.key.clone_key() }
+    }
+}
+
+impl Identity {
+    /// For whom shows it to callers.
+    pub(crate) fn certified(&self) -> CertifiedKey {
+        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&self.key).unwrap();
+        CertifiedKey::new(vec![self.certificate.clone()], key)
     }
 }
 
@@ -48,7 +62,9 @@ impl Authority {
         let mut params = params(name, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        let [high, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        Self(issuer, [127, 1, high, low].into())
     }
 
     pub(crate) fn pem(&self) -> String {
@@ -76,7 +92,13 @@ impl Authority {
 
     /// A certificate of a server, which is nobody's to call with.
     pub(crate) fn server(&self, name: &str) -> Identity {
+        self.server_from(name, 0)
+    }
+
+    /// One that is good from this second on.
+    pub(crate) fn server_from(&self, name: &str, second: i64) -> Identity {
         let mut params = params(name, None);
+        params.not_before = date_time_ymd(1970, 1, 1) + Duration::from_secs(second.unsigned_abs());
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
         self.sign(&params)
@@ -98,11 +120,19 @@ pub(crate) struct Heard {
 pub(crate) struct Caller {
     pub(crate) trusts: CertificateDer<'static>,
     pub(crate) identity: Option<Identity>,
+    pub(crate) from: IpAddr,
 }
 
 impl Caller {
     pub(crate) fn new(authority: &Authority, identity: Option<Identity>) -> Self {
-        Self { trusts: authority.0.der().clone(), identity }
+        Self { trusts: authority.0.der().clone(), identity, from: authority.1 }
+    }
+
+    /// Without a word.
+    pub(crate) async fn dial(&self, port: u16) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((self.from, 0).into()).unwrap();
+        socket.connect(([127, 0, 0, 1], port).into()).await.unwrap()
     }
 
     pub(crate) async fn connect(&self, port: u16) -> TlsStream<TcpStream> {
@@ -119,7 +149,7 @@ impl Caller {
             }
             None => config.with_no_client_auth(),
         };
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let stream = self.dial(port).await;
         let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }

@@ -10,6 +10,11 @@
 mod answered;
 mod audit;
 mod caller;
+mod guarded;
+mod lasting;
 mod metering;
 mod refused;
 mod scene;
+mod serving;
+mod several;
+mod worker;

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use kubeocean_testkit::Right;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
 use crate::caller::{Authority, Caller, hear};
 use crate::scene::Scene;
@@ -25,6 +24,22 @@ const ROUTES: [(&str, &str); 11] = [
     ("GET", "/metrics/cadvisor"),
     ("GET", "/healthz"),
     ("GET", "/no/such/path"),
+];
+
+type PodOfOthers = (&'static str, &'static str, &'static str, &'static str, [Option<u16>; 2]);
+
+/// Namespace, name, container, why not; and the code on the port of the first node, and on that of all.
+const PODS_OF_OTHERS: [PodOfOthers; 10] = [
+    ("web", "b", "c1", "on another virtual node", [Some(404), None]),
+    ("web", "elsewhere", "c1", "of another binding", [Some(404); 2]),
+    ("web", "real", "c1", "on a real node", [Some(404); 2]),
+    ("web", "nobody", "c1", "not there", [Some(404); 2]),
+    ("kube-system", "a", "c1", "in another namespace", [Some(404); 2]),
+    ("web", "a", "c2", "without that container", [Some(404); 2]),
+    ("mount", "a-twin", "c1", "by the name of the worker's pod", [Some(404); 2]),
+    ("web", "forged", "c1", "annotations name another's twin", [Some(500); 2]),
+    ("web", "stolen", "c1", "its twin is another binding's", [Some(500); 2]),
+    ("web", "forged", "i2", "without that container, and forged", [Some(404); 2]),
 ];
 
 struct Refusals {
@@ -53,7 +68,7 @@ impl Refusals {
         let lines = self.scene.audit.about(peer);
         assert_eq!(lines.len(), 1, "{what}: {lines:?}");
         assert!(lines[0].contains(&format!("code={code};")), "{what}: {lines:?}");
-        assert_eq!(self.scene.asked.lock().len(), 0, "{what}: {:?}", self.scene.asked.lock());
+        assert_eq!(self.scene.worker.asked().len(), 0, "{what}: {:?}", self.scene.worker.asked());
         self.count += 1;
     }
 }
@@ -145,12 +160,12 @@ async fn those_without_rights(refusals: &mut Refusals) {
         refusals.expect(&scraper, port, call, &[], 403, "metrics are not pods").await;
     }
     // Who cannot be asked about is refused.
-    refusals.scene.is_silent.store(true, Ordering::Relaxed);
+    refusals.scene.reviews.fail.store(true, Ordering::Relaxed);
     let late = refusals.scene.caller("late");
     refusals.expect(&late, port, ROUTES[0], &[], 503, "nobody can be asked").await;
     let header = ["Authorization: Bearer user:unasked"];
     refusals.expect(&refusals.scene.nobody(), port, ROUTES[0], &header, 503, "nobody can be asked").await;
-    refusals.scene.is_silent.store(false, Ordering::Relaxed);
+    refusals.scene.reviews.fail.store(false, Ordering::Relaxed);
     virt.allow_all();
 }
 
@@ -159,28 +174,37 @@ async fn pods_of_others(refusals: &mut Refusals) {
     let (port, shared) = (refusals.scene.port, refusals.scene.shared_port);
     let jane = refusals.scene.caller("jane");
     let other_uid = refusals.scene.uid_of("b");
-    let by_uid = format!("/exec/web/a/{other_uid}/c1?command=ls&output=1");
-    let forward_by_uid = format!("/portForward/web/a/{other_uid}");
-    for (method, path, why) in [
-        ("GET", "/containerLogs/web/b/c1", "on another virtual node"),
-        ("POST", "/exec/web/b/c1?command=ls&output=1", "on another virtual node"),
-        ("GET", "/containerLogs/web/elsewhere/c1", "of another binding"),
-        ("GET", "/containerLogs/web/real/c1", "on a real node"),
-        ("GET", "/containerLogs/web/nobody/c1", "not there"),
-        ("GET", "/containerLogs/kube-system/a/c1", "in another namespace"),
-        ("GET", "/containerLogs/web/a/c2", "without that container"),
-        ("GET", "/containerLogs/mount/a-twin/c1", "by the name of the worker's pod"),
-        ("POST", by_uid.as_str(), "of another uid"),
-        ("POST", forward_by_uid.as_str(), "of another uid"),
-        ("POST", "/attach/web/a/00000000-0000/c1?output=1", "of another uid"),
-    ] {
-        refusals.expect(&jane, port, (method, path), &SPDY, 404, why).await;
+    // Whatever is done with a pod, and through whichever door: on the shared one, the node is the pod's own.
+    for (namespace, pod, container, why, [at_node, at_door]) in PODS_OF_OTHERS {
+        let calls = [
+            ("GET", format!("/containerLogs/{namespace}/{pod}/{container}")),
+            ("POST", format!("/exec/{namespace}/{pod}/{container}?command=ls&output=1")),
+            ("POST", format!("/attach/{namespace}/{pod}/{container}?output=1")),
+            ("POST", format!("/portForward/{namespace}/{pod}")),
+        ];
+        for (method, path) in &calls {
+            // Ports are forwarded to a pod, and not to a container.
+            if path.starts_with("/portForward") && container != "c1" {
+                continue;
+            }
+            let upgrade = if *method == "GET" { &[][..] } else { &SPDY[..] };
+            for (door, code) in [(port, at_node), (shared, at_door)] {
+                if let Some(code) = code {
+                    refusals.expect(&jane, door, (*method, path.as_str()), upgrade, code, why).await;
+                }
+            }
+        }
     }
-    for (path, why) in [
-        ("/containerLogs/web/forged/c1", "annotations name another's twin"),
-        ("/containerLogs/web/stolen/c1", "its twin is another binding's"),
-    ] {
-        refusals.expect(&jane, port, ("GET", path), &[], 500, why).await;
+    for uid in [other_uid.as_str(), "00000000-0000"] {
+        for path in [
+            format!("/exec/web/a/{uid}/c1?command=ls&output=1"),
+            format!("/attach/web/a/{uid}/c1?output=1"),
+            format!("/portForward/web/a/{uid}"),
+        ] {
+            for door in [port, shared] {
+                refusals.expect(&jane, door, ("POST", path.as_str()), &SPDY, 404, "of another uid").await;
+            }
+        }
     }
     refusals
         .expect(&jane, shared, ("GET", "/containerLogs/web/elsewhere/c1"), &[], 404, "of another binding")
@@ -254,7 +278,7 @@ async fn not_even_http(refusals: &mut Refusals) {
     let port = refusals.scene.port;
     let jane = refusals.scene.caller("jane");
     for port in [port, refusals.scene.shared_port] {
-        let mut plain = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut plain = jane.dial(port).await;
         let peer = plain.local_addr().unwrap().to_string();
         plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n").await.unwrap();
         let heard = hear(&mut plain, peer).await;
@@ -278,5 +302,5 @@ async fn not_even_http(refusals: &mut Refusals) {
     assert_eq!(heard.code, 400, "{heard:?}");
     let heard = jane.say(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert!(heard.code == 400 || heard.code == 0, "{heard:?}");
-    assert_eq!(refusals.scene.asked.lock().len(), 0);
+    assert_eq!(refusals.scene.worker.asked().len(), 0);
 }

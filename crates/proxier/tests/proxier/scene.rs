@@ -1,19 +1,11 @@
 //! A computing cluster, a worker cluster, and a proxier between them.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::Request;
 use kubeocean_api::keys::{annotations, labels};
 use kubeocean_cluster::client::{Cluster, Settings};
 use kubeocean_cluster::metrics::Metrics;
@@ -27,24 +19,50 @@ use kubeocean_proxier::desk::House;
 use kubeocean_proxier::run::{Measuring, Parts, Proxier};
 use kubeocean_proxier::world::Subject;
 use kubeocean_testkit::{ApiServer, Options};
-use parking_lot::Mutex;
-use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::audit::Audit;
 use crate::caller::{Authority, Caller};
+use crate::worker::Worker;
 
 pub(crate) const MOUNT: &str = "mount";
 pub(crate) const NODE: &str = "vnode-w1-n1";
 pub(crate) const OTHER_NODE: &str = "vnode-w1-n2";
-const MERGE: Option<&str> = Some("application/merge-patch+json");
+pub(crate) const MERGE: Option<&str> = Some("application/merge-patch+json");
 
-type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+/// How a scene is set.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    /// The name of the binding.
+    pub(crate) name: &'static str,
+    pub(crate) house: House,
+    /// The port of all virtual nodes; without it, one that is free.
+    pub(crate) shared_port: Option<u16>,
+    /// What is shown to callers; without it, a certificate of the scene's own authority.
+    pub(crate) serving: Option<Serving>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { name: "w1", house: House::default(), shared_port: None, serving: None }
+    }
+}
+
+/// The questions who calls, and what they may.
+#[derive(Clone, Default)]
+pub(crate) struct Reviews {
+    /// They are not answered at all.
+    pub(crate) fail: Arc<AtomicBool>,
+    /// They are answered when this is taken away.
+    pub(crate) wait: Arc<AtomicBool>,
+    pub(crate) go_on: Arc<Notify>,
+    pub(crate) of_tokens: Arc<AtomicUsize>,
+}
 
 /// Everything there is.
 pub(crate) struct Scene {
@@ -56,22 +74,22 @@ pub(crate) struct Scene {
     pub(crate) other_port: u16,
     pub(crate) shared_port: u16,
     pub(crate) uid: String,
-    /// What the worker cluster was asked beside its API: the request line and the headers.
-    pub(crate) asked: Arc<Mutex<Vec<String>>>,
-    /// Whether the computing cluster answers no reviews.
-    pub(crate) is_silent: Arc<AtomicBool>,
+    pub(crate) worker: Worker,
+    /// Reviews that the computing cluster was asked for, and whether it answers them.
+    pub(crate) reviews: Reviews,
+    pub(crate) house: House,
     pub(crate) proxier: Arc<Proxier>,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: JoinSet<()>,
 }
 
-fn post(server: &ApiServer, path: &str, body: Value) -> Value {
+pub(crate) fn post(server: &ApiServer, path: &str, body: Value) -> Value {
     let (code, made) = server.call("user", "POST", path, None, Some(body));
     assert_eq!(code, 201, "{path}: {made}");
     made
 }
 
-async fn free_port() -> u16 {
+pub(crate) async fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -83,6 +101,11 @@ async fn free_port() -> u16 {
 
 impl Scene {
     pub(crate) async fn set() -> Self {
+        Self::set_as(Setting::default()).await
+    }
+
+    pub(crate) async fn set_as(setting: Setting) -> Self {
+        let Setting { name, house, shared_port, serving } = setting;
         let (virt, phys) = (ApiServer::new(Options::default()), ApiServer::new(Options::default()));
         let authority = Authority::new("clients of V");
         post(&virt, "/api/v1/namespaces", json!({"metadata": {"name": "web"}}));
@@ -90,28 +113,28 @@ impl Scene {
         post(&virt, "/api/v1/namespaces/kube-system/configmaps", authorities);
         let mount = post(&phys, "/api/v1/namespaces", json!({"metadata": {"name": MOUNT}}));
         let binding = json!({
-            "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": "w1"},
+            "apiVersion": kinds::BINDING.api_version(), "kind": "ClusterBinding", "metadata": {"name": name},
             "spec": {"clusterID": "w1", "mountNamespace": MOUNT, "secretRef": {"name": "s", "namespace": "default"}},
         });
         let path = kinds::BINDING.collection_path(None);
         let made = post(&virt, &path, binding);
         let status = json!({"status": {"workerUID": mount["metadata"]["uid"], "phase": "Ready"}});
-        let (_, bound) = virt.call("user", "PATCH", &format!("{path}/w1/status"), MERGE, Some(status));
+        let (_, bound) = virt.call("user", "PATCH", &format!("{path}/{name}/status"), MERGE, Some(status));
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
         let binding = BindingObject::read(&Object::from_value(bound).unwrap()).parsed.unwrap();
         let virtual_cluster = virt.get("namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
 
-        let (asked, is_silent) = (Arc::default(), Arc::default());
+        let reviews = Reviews::default();
         let mut tasks = JoinSet::new();
-        let at = serve_worker(&phys, &asked, &mut tasks).await;
+        let worker = Worker::start(&phys, &mut tasks).await;
         let metrics = Metrics::new("proxier");
         let settings = |name: &str| Settings::new(name, "kubeocean-proxier", &metrics);
         let virtual_cluster_client =
-            Cluster::<Virtual>::over(client_of_computing(&virt, &is_silent), settings("virtual"));
-        let physical = Cluster::<Physical>::over(client_of(at), settings("physical"));
-        let server = authority.server("node");
-        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&server.key).unwrap();
-        let (port, other_port, shared_port) = (free_port().await, free_port().await, free_port().await);
+            Cluster::<Virtual>::over(client_of_computing(&virt, &reviews), settings("virtual"));
+        let physical = Cluster::<Physical>::over(worker.client(), settings("physical"));
+        let serving = serving.unwrap_or_else(|| Serving::given(authority.server("node").certified()));
+        let (port, other_port, free) = (free_port().await, free_port().await, free_port().await);
+        let shared_port = shared_port.unwrap_or(free);
         let (proxier, loops) = Proxier::new(Parts {
             subject: Subject {
                 binding: Arc::new(binding),
@@ -120,12 +143,13 @@ impl Scene {
             },
             virt: virtual_cluster_client,
             phys: physical,
-            house: House::default(),
-            serving: Serving::given(CertifiedKey::new(vec![server.certificate], key)),
+            house: house.clone(),
+            serving,
             measuring: Some(Measuring::default()),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             listen_port: shared_port,
             client_ca_file: None,
+            told: Metrics::new("proxier"),
             metrics,
             on_conflict: None,
             drain: Duration::from_secs(2),
@@ -145,8 +169,9 @@ impl Scene {
             other_port,
             shared_port,
             uid,
-            asked,
-            is_silent,
+            worker,
+            reviews,
+            house,
             proxier,
             stop,
             tasks,
@@ -176,7 +201,7 @@ impl Scene {
         self.add_pod("real", "a-real-node", &json!({}));
     }
 
-    fn add_node(&self, name: &str, port: u16) {
+    pub(crate) fn add_node(&self, name: &str, port: u16) {
         let labels = json!({labels::BINDING_UID: self.uid, labels::PROXIER_PORT: port.to_string()});
         post(&self.virt, "/api/v1/nodes", json!({"metadata": {"name": name, "labels": labels}}));
     }
@@ -216,7 +241,17 @@ impl Scene {
         assert!(within.is_ok(), "not ready: {:?}", self.proxier.readiness());
     }
 
-    async fn is_open(&self, port: u16) -> bool {
+    /// Until calls to pods are answered: watches that were cut are begun again, and connections that ended are noticed, in their own time.
+    pub(crate) async fn until_answered(&self, caller: &Caller) {
+        let answered = async {
+            while caller.call(self.port, "GET", "/containerLogs/web/a/c1", &[]).await.code != 200 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(20), answered).await.is_ok(), "nothing is answered");
+    }
+
+    pub(crate) async fn is_open(&self, port: u16) -> bool {
         tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
     }
 
@@ -236,102 +271,41 @@ impl Scene {
 }
 
 /// A client of the computing cluster, which may fall silent about callers.
-fn client_of_computing(virt: &ApiServer, is_silent: &Arc<AtomicBool>) -> kube::Client {
-    let (service, is_silent) = (virt.service("proxier"), Arc::clone(is_silent));
+pub(crate) fn client_of_computing(virt: &ApiServer, reviews: &Reviews) -> kube::Client {
+    let (service, reviews) = (virt.service("proxier"), reviews.clone());
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let is_asked = request.uri().path().ends_with("reviews") && is_silent.load(Ordering::Relaxed);
-        let service = service.clone();
-        async move { if is_asked { Err("the line is dead".into()) } else { service.oneshot(request).await } }
-    });
-    kube::Client::new(service, "default")
-}
-
-/// A client of a server that speaks plainly, on this machine.
-fn client_of(at: std::net::SocketAddr) -> kube::Client {
-    let client = legacy::Client::builder(TokioExecutor::new()).build_http::<kube::client::Body>();
-    let service = client.map_request(move |mut request: Request<kube::client::Body>| {
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = format!("http://{at}{path}").parse().unwrap();
-        request
-    });
-    kube::Client::new(service, "default")
-}
-
-/// The worker cluster's API server: its API is simulated, its pods echo what they are told.
-async fn serve_worker(
-    phys: &ApiServer,
-    asked: &Arc<Mutex<Vec<String>>>,
-    tasks: &mut JoinSet<()>,
-) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
-    let (phys, asked) = (phys.clone(), Arc::clone(asked));
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            let (phys, asked) = (phys.clone(), Arc::clone(&asked));
-            let service = service_fn(move |request| {
-                let (phys, asked) = (phys.clone(), Arc::clone(&asked));
-                async move { Ok::<_, Infallible>(worker_answers(&phys, &asked, request).await) }
-            });
-            connections.spawn(async move {
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .with_upgrades();
-                drop(connection.await);
-            });
-        }
-    });
-    at
-}
-
-fn whole(text: impl Into<Bytes>) -> Body {
-    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
-async fn worker_answers(
-    phys: &ApiServer,
-    asked: &Mutex<Vec<String>>,
-    mut request: Request<Incoming>,
-) -> Response<Body> {
-    let path = request.uri().path().to_owned();
-    let subresource = path.split('/').nth(7).unwrap_or_default();
-    if !["log", "exec", "attach", "portforward"].contains(&subresource) {
-        let (parts, body) = request.into_parts();
-        let body = kube::client::Body::from(body.collect().await.unwrap().to_bytes().to_vec());
-        let answer = phys.service("proxier").oneshot(Request::from_parts(parts, body)).await.unwrap();
-        return answer.map(|body| body.map_err(Into::into).boxed_unsync());
-    }
-    let headers: Vec<String> = request
-        .headers()
-        .iter()
-        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
-        .collect();
-    asked.lock().push(format!("{} {}\n{}", request.method(), request.uri(), headers.join("\n")));
-    let mut response = Response::new(whole(format!("log of {path}\n")));
-    response.headers_mut().insert("set-cookie", "a=b".parse().unwrap());
-    if subresource == "log" {
-        return response;
-    }
-    let upgrade = request.headers().get("upgrade").cloned().unwrap();
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.body_mut() = whole("");
-    response.headers_mut().insert("connection", "Upgrade".parse().unwrap());
-    response.headers_mut().insert("upgrade", upgrade);
-    response.headers_mut().insert("x-stream-protocol-version", "v4.channel.k8s.io".parse().unwrap());
-    tokio::spawn(async move {
-        let Ok(upgraded) = hyper::upgrade::on(&mut request).await else { return };
-        let mut stream = TokioIo::new(upgraded);
-        let mut buffer = [0; 1024];
-        while let Ok(count) = stream.read(&mut buffer).await {
-            if count == 0 {
-                break;
+        let path = request.uri().path().to_owned();
+        let (service, reviews) = (service.clone(), reviews.clone());
+        async move {
+            let is_review = path.ends_with("reviews");
+            if is_review && reviews.fail.load(Ordering::Relaxed) {
+                return Err("the line is dead".into());
             }
-            drop(stream.write_all(&buffer[..count]).await);
+            if path.ends_with("tokenreviews") {
+                reviews.of_tokens.fetch_add(1, Ordering::Relaxed);
+            }
+            while is_review && reviews.wait.load(Ordering::Relaxed) {
+                reviews.go_on.notified().await;
+            }
+            service.oneshot(request).await
         }
-        // Whoever has said all still hears this.
-        drop(stream.write_all(b"bye").await);
-        drop(stream.shutdown().await);
     });
-    response
+    kube::Client::new(service, "default")
+}
+
+/// Time passes for everyone at once, and nothing else happens meanwhile.
+pub(crate) async fn leap(by: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(by).await;
+    tokio::time::resume();
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), wait).await.is_ok(), "{what}");
 }
