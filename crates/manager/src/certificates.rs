@@ -120,6 +120,11 @@ fn wake(requests: &Store<Virtual, SeenRequest>, queue: &Queue<Key<Virtual>>) {
     }
 }
 
+/// Whether nothing becomes known by asking again: we may not ask, or nobody answers such questions. A server that is starting, or has too much to do, will.
+fn is_final(error: &CallError) -> bool {
+    error.status().is_some_and(|status| matches!(status.code, 401 | 403 | 404 | 405))
+}
+
 /// Who approves.
 pub(crate) struct Approver {
     pub(crate) virt: Cluster<Virtual>,
@@ -148,8 +153,7 @@ impl Approver {
                     *self.asked.own.write() = user.map(|user| Own { user: user.to_owned(), address });
                     return;
                 }
-                // It does not become known by asking again.
-                Err(error @ CallError::Refused(_)) => {
+                Err(error) if is_final(&error) => {
                     tracing::warn!(%error, "the computing cluster does not say who we are: our own serving certificate is not approved");
                     return;
                 }
@@ -231,5 +235,22 @@ impl Approver {
         let living: std::collections::BTreeSet<_> =
             self.asked.requests.all().iter().map(|(_, seen)| seen.uid.to_string()).collect();
         self.told.lock().retain(|uid, _| living.contains(uid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_busy_or_starting_is_asked_again_who_we_are() {
+        let refused = |code: u16| CallError::Refused(serde_json::from_value(json!({"code": code})).unwrap());
+        for code in [401, 403, 404, 405] {
+            assert!(is_final(&refused(code)), "{code}");
+        }
+        for code in [408, 409, 429, 500, 502, 503, 504] {
+            assert!(!is_final(&refused(code)), "{code}");
+        }
+        assert!(!is_final(&CallError::TimedOut { limit: AGAIN }));
     }
 }
