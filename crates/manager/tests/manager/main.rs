@@ -9,6 +9,7 @@ mod rules;
 mod scene;
 mod simulated;
 mod stories;
+mod truth;
 
 /// Objects are made and dropped by the million.
 #[global_allocator]
