@@ -10,6 +10,7 @@ mod scene;
 mod simulated;
 mod stories;
 mod truth;
+mod vanished;
 
 /// Objects are made and dropped by the million.
 #[global_allocator]
