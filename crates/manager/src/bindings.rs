@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubeocean_api::keys::annotations::SIZE_CLASS;
+use kubeocean_api::keys::finalizers::CLUSTER_BINDING_SYNCER;
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::reasons::Event as EventReason;
 use kubeocean_cluster::apply::Outcome;
@@ -248,7 +249,10 @@ impl Bindings {
         let now = existing.iter().find_map(|child| child.object.meta.annotations.get(SIZE_CLASS));
         let size =
             SizeClass::choose(object.meta.annotations.get(SIZE_CLASS), nodes, now.and_then(SizeClass::parse));
-        let wish = Wish { binding, size, owned: !object.meta.is_deleting() };
+        // Whoever deletes the binding in the foreground has the garbage collector take everything away that it owns, before we hear of it.
+        // From its first write on the syncer is needed until it has taken that back, and nobody but us removes what it runs by.
+        let owned = !object.meta.is_deleting() && !object.has_finalizer(CLUSTER_BINDING_SYNCER);
+        let wish = Wish { binding, size, owned };
         let templates = Arc::clone(&templates.read());
         let mut rendered = self.rendered.lock();
         let known = rendered.get(&*object.meta.uid).filter(|known| known.is_of(&templates, &wish));

@@ -155,6 +155,7 @@ impl Manager {
             world: world.clone(),
             reconciler: suspects,
             cluster: installation.virtual_cluster_uid.clone(),
+            namespace: installation.namespace.clone(),
             living: tokio::sync::Mutex::default(),
         };
         let bindings = Bindings {
@@ -297,7 +298,13 @@ impl Manager {
             }
         }
         let look = |suspect| async move { self.sweeper.look(&suspect).await };
-        self.queues.suspects.run_until(stop, BINDINGS, look).await;
+        let duties: [BoxFuture<'_, ()>; 2] = [
+            Box::pin(async {
+                stop.run_until_cancelled(self.sweeper.suspect_holds()).await.unwrap_or_default();
+            }),
+            Box::pin(self.queues.suspects.run_until(stop.clone(), BINDINGS, look)),
+        ];
+        together::all(duties).await;
     }
 
     /// Approves certificates while this process leads.

@@ -17,6 +17,7 @@ use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::bind::{BindingObject, CHILD_KINDS, Existing, Leftover, Served, served};
 use kubeocean_model::key::{Key, Virtual};
 use kubeocean_model::nameless::PolicyObject;
+use kubeocean_model::naming::ClusterId;
 use kubeocean_model::object::{Meta, Object};
 
 use crate::certificates::Asked;
@@ -129,6 +130,8 @@ pub struct World {
     pub leftovers: Arc<Vec<(Kind, Store<Virtual, SeenMeta>)>>,
     /// Certificates that are asked for, and who may ask.
     pub asked: Asked,
+    /// The manager's own namespace.
+    namespace: Arc<str>,
 }
 
 /// A loop that keeps a store current.
@@ -230,6 +233,7 @@ impl World {
             children: Arc::new(children),
             leftovers: Arc::new(leftovers),
             asked,
+            namespace: namespace.into(),
         };
         *known.write() = Some(world.clone());
         (world, loops)
@@ -372,6 +376,10 @@ impl World {
                 for (key, _) in store.all() {
                     queues.suspects.add(Suspect { kind: kind.clone(), key });
                 }
+            }
+            if let Some(id) = gone.0.claims().and_then(|id| ClusterId::parse(id).ok()) {
+                let hold = Key::new(&*self.namespace, id.syncer().as_str());
+                queues.suspects.add(Suspect { kind: kinds::LEASE, key: hold });
             }
         }
     }

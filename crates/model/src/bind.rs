@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 pub use children::{Child, Existing, KINDS as CHILD_KINDS, MENDED, Refusal, Served, served};
 pub use finding::{Finding, Swapped, Trouble, Worker, certificate_trouble};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
+pub(crate) use unbind::remove_hold;
 pub use unbind::{Leftover, Remains};
 
 use crate::action::{Action, PatchForm, Verb, kinds};

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::labels;
+use kubeocean_api::keys::names::SYNCER_PREFIX;
 
 use crate::action::Action;
-use crate::bind::{Leftover, Served, served};
+use crate::bind::{Leftover, Served, remove_hold, served};
+use crate::object::Object;
 
 /// An object may be seen before the binding that it was made for: watches of two kinds are not in step. One that was dropped without a
 /// word is noticed after twice a minute, when it is renewed at the latest, and 15 s of patience: 135 s. Younger objects are not
@@ -51,13 +53,37 @@ pub fn judge(
     if stays {
         return Fate::Stays;
     }
-    let least = SignedDuration::try_from(NOT_YOUNGER_THAN).unwrap_or_default();
-    let since = leftover.meta.creation_timestamp.unwrap_or(now);
-    match since.checked_add(least) {
-        // Made in the time to come: a clock was set back, and its age says nothing. Whoever removes it asks who lives, all the same.
-        Ok(due) if due > now && since <= now => Fate::Young(due),
-        _ => Fate::Goes(leftover.remove("its binding no longer exists")),
+    match young_until(leftover.meta.creation_timestamp, now) {
+        Some(due) => Fate::Young(due),
+        None => Fate::Goes(leftover.remove("its binding no longer exists")),
     }
+}
+
+/// The `clusterID` of the syncers that hold the lead by a Lease of this name. Nothing else tells whose it is.
+pub fn cluster_of_hold(name: &str) -> Option<&str> {
+    name.strip_prefix(SYNCER_PREFIX).filter(|id| !id.is_empty())
+}
+
+/// Judges what the syncers of a binding hold the lead by; `bound` says whether there is a binding with this `clusterID`. One that was
+/// renewed lately may be that of a syncer that is still ending.
+pub fn judge_hold(hold: &Object, bound: impl Fn(&str) -> bool, now: Timestamp) -> Fate {
+    if cluster_of_hold(&hold.meta.name).is_none_or(bound) {
+        return Fate::Stays;
+    }
+    let renewed = hold.text("spec", &["renewTime"]).and_then(|time| time.parse().ok());
+    match young_until(renewed.or(hold.meta.creation_timestamp), now) {
+        Some(due) => Fate::Young(due),
+        // Whoever takes it in the meantime is a syncer that lives.
+        None => Fate::Goes(vec![remove_hold(&hold.meta).if_version(&*hold.meta.resource_version)]),
+    }
+}
+
+/// Until when something is too young to be judged.
+fn young_until(since: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    let least = SignedDuration::try_from(NOT_YOUNGER_THAN).unwrap_or_default();
+    let since = since.unwrap_or(now);
+    // Made in the time to come: a clock was set back, and its age says nothing. Whoever removes it asks who lives, all the same.
+    since.checked_add(least).ok().filter(|due| *due > now && since <= now)
 }
 
 #[cfg(test)]
@@ -106,6 +132,37 @@ mod tests {
         };
         assert_eq!((fate(30, &["other"]), fate(0, &[])), (1, 1), "nobody else would");
         assert_eq!(fate(0, &["other"]), 0, "it waits for someone");
+    }
+
+    #[test]
+    fn the_lead_of_syncers_goes_when_nobody_is_bound_as_their_cluster_and_they_have_ended() {
+        let fate = |name: &str, renewed: &str| {
+            let object = json!({
+                "metadata": {
+                    "namespace": "n", "name": name, "uid": "l-1", "resourceVersion": "7",
+                    "creationTimestamp": "2026-11-20T08:00:00Z",
+                },
+                "spec": {"renewTime": renewed},
+            });
+            let now = "2026-11-20T12:00:00Z".parse().unwrap();
+            match judge_hold(&Object::from_value(object).unwrap(), |id| id == "c1", now) {
+                Fate::Stays => "stays".to_owned(),
+                Fate::Young(due) => format!("young until {due}"),
+                Fate::Goes(actions) => actions.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            }
+        };
+        let long_ago = "2026-11-20T11:00:00.000000Z";
+        assert_eq!(fate("kubeocean-syncer-c1", long_ago), "stays");
+        assert_eq!(fate("kubeocean-manager-leader", long_ago), "stays");
+        assert_eq!(
+            fate("kubeocean-syncer-c2", "2026-11-20T11:59:50.000000Z"),
+            "young until 2026-11-20T12:02:20Z",
+            "it still ends"
+        );
+        assert_eq!(
+            fate("kubeocean-syncer-c2", long_ago),
+            "delete virtual leases n/kubeocean-syncer-c2 if uid=l-1 if version=7 (nobody leads any more)"
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod rules;
 mod scene;
 mod simulated;
 mod stories;
+mod truth;
+mod vanished;
 
 /// Objects are made and dropped by the million.
 #[global_allocator]

@@ -127,6 +127,46 @@ impl Place {
         self.until(name, "Ready", |binding| binding["status"]["phase"] == "Ready").await
     }
 
+    /// Waits for a Warning about a binding, of this reason, that says this.
+    async fn is_warned(&self, name: &str, reason: &str, words: &str) {
+        let fields = format!(
+            "involvedObject.kind=ClusterBinding,involvedObject.name={name},reason={reason},type=Warning"
+        );
+        let get = [
+            "-n",
+            "default",
+            "get",
+            "events",
+            "--field-selector",
+            &fields,
+            "-o",
+            "jsonpath={.items[*].message}",
+        ];
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let said = self.kubectl(COMPUTING, &get).await;
+            if said.contains(words) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "no Warning {reason} of {name} says {words:?}: {said}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until the garbage collector has removed what came to it after everything else: an object whose owner never was.
+    async fn garbage_is_collected(&self) {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-0000-0000-000000000000"});
+        let orphan = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan", "namespace": "default", "ownerReferences": [owner]},
+        });
+        self.apply(COMPUTING, &orphan).await;
+        self.kubectl(
+            COMPUTING,
+            &["wait", "--for=delete", "configmap/orphan", "-n", "default", "--timeout=120s"],
+        )
+        .await;
+    }
+
     /// Objects of the manager's that a binding left.
     async fn left_of(&self, uid: &str) -> String {
         let selector = format!("{}={uid}", labels::BINDING_UID);
@@ -330,6 +370,61 @@ async fn bindings_come_up_are_kept_right_and_go_without_a_trace() {
     place.sandbox.stop().await.unwrap();
 }
 
+/// What runs the workers of a binding.
+const CHILDREN: &str = "deploy,svc,sa,role,rolebinding,clusterrolebinding,pdb";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_that_is_deleted_in_the_foreground_keeps_its_syncer_until_that_has_done_its_work() {
+    let place = Place::new(1).await;
+    let manager = place.manage(built_in()).await;
+    place.secret("w1", "kubeconfig", &place.kubeconfig("worker-1")).await;
+    // The garbage collector hears of new kinds every half a minute. One that is deleted so goes when it knows of bindings.
+    place.bind("known", "nothing", MOUNT).await;
+    place.until("known", "seen", |binding| binding["status"]["phase"] == "Failed").await;
+    let known = ["delete", "clusterbinding", "known", "--cascade=foreground", "--timeout=180s"];
+    place.kubectl(COMPUTING, &known).await;
+    place.bind("one", "w1", MOUNT).await;
+    let uid = place.ready("one").await["uid"].as_str().unwrap().to_owned();
+    let selector = format!("{}={uid}", labels::BINDING_UID);
+    let columns = "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.uid} {.metadata.deletionTimestamp}{'\\n'}{end}";
+    let runs =
+        async || place.kubectl(COMPUTING, &["get", CHILDREN, "-A", "-l", &selector, "-o", columns]).await;
+    let finalizers = async |all: Value| {
+        let patch = json!({"metadata": {"finalizers": all}}).to_string();
+        place.kubectl(COMPUTING, &["patch", "clusterbinding", "one", "--type=merge", "-p", &patch]).await;
+    };
+    finalizers(json!([finalizers::CLUSTER_BINDING_MANAGER, finalizers::CLUSTER_BINDING_SYNCER])).await;
+    // As soon as there is a syncer at work.
+    let owners =
+        ["get", CHILDREN, "-A", "-l", &selector, "-o", "jsonpath={.items[*].metadata.ownerReferences}"];
+    let deadline = Instant::now() + LIMIT;
+    while !place.kubectl(COMPUTING, &owners).await.is_empty() {
+        assert!(Instant::now() < deadline, "what the syncer runs by is owned");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let before = runs().await;
+    assert!(before.contains("Deployment kubeocean-syncer-one"), "{before}");
+
+    place
+        .kubectl(COMPUTING, &["delete", "clusterbinding", "one", "--cascade=foreground", "--wait=false"])
+        .await;
+    place.until("one", "leaving", |binding| condition(binding, "Ready")["reason"] == "Deleting").await;
+    place.garbage_is_collected().await;
+    assert_eq!(runs().await, before, "what the syncer needs stays as it is");
+
+    // The syncer is done.
+    let known = place
+        .kubectl(COMPUTING, &["get", "clusterbinding", "one", "-o", "jsonpath={.metadata.finalizers}"])
+        .await;
+    let mut rest: Vec<String> = serde_json::from_str(&known).unwrap();
+    rest.retain(|one| one != finalizers::CLUSTER_BINDING_SYNCER);
+    finalizers(json!(rest)).await;
+    place.until("one", "gone", Value::is_null).await;
+    assert_eq!(place.left_of(&uid).await, "");
+    manager.abort();
+    place.sandbox.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
     let place = Place::new(1).await;
@@ -344,6 +439,9 @@ async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
             ours.lines().find(|line| line.contains("certificate-authority-data:")).unwrap().trim().to_owned();
         with_line(&good, "certificate-authority-data:", line.trim_start_matches("- "))
     };
+    // Takes calls, and says nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("server: https://{}", listener.local_addr().unwrap());
     let cases = [
         ("no-secret", None, MOUNT, "ValidationFailed", "does not exist: create it"),
         ("other-key", Some(("config", good.clone())), MOUNT, "ValidationFailed", "has no key `kubeconfig`"),
@@ -383,6 +481,13 @@ async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
             "ConnectivityFailed",
             "has expired or is of another cluster; make a new one with `kubeocean worker-kubeconfig`",
         ),
+        (
+            "never-answers",
+            Some(("kubeconfig", with_line(&good, "server:", &silent))),
+            MOUNT,
+            "ConnectivityFailed",
+            "no answer within 30 s",
+        ),
         // The same token while it lasts: it was the time that was wrong with the other one.
         (
             "token-in-time",
@@ -410,6 +515,7 @@ async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
         let message = condition(&binding, "Connected")["message"].as_str().unwrap();
         assert!(message.contains(fix), "{name}: {message}");
         assert_eq!(binding["status"]["phase"], "Failed", "{name}");
+        place.is_warned(name, reason, fix).await;
     }
     for (name, _, mount, ..) in &cases {
         place.secret(name, "kubeconfig", &good).await;
@@ -424,7 +530,10 @@ async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
     place.sandbox.stop().await.unwrap();
 }
 
-/// Asks both sides a question, or panics.
+/// How long a slow one keeps its thread busy at a time.
+const BUSY: Duration = Duration::from_millis(200);
+
+/// Asks both sides a question; or is bad in the way that its binding's name says.
 struct Counting;
 
 impl Workload for Counting {
@@ -434,7 +543,24 @@ impl Workload for Counting {
             // A real question to each side: it is ready when both have answered.
             job.virt.version().await?;
             job.phys.version().await?;
-            job.readiness.ready();
+            match &*job.binding.name {
+                "never-ready" => job.readiness.not_ready("it is still at it"),
+                "slow" => {
+                    // A thread that is held is missed by whoever shares it.
+                    for _ in 0..10 {
+                        let began = Instant::now();
+                        while began.elapsed() < BUSY {
+                            std::hint::spin_loop();
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    job.readiness.ready();
+                }
+                _ => job.readiness.ready(),
+            }
+            if *job.binding.name == *"deaf" {
+                std::future::pending::<()>().await;
+            }
             stop.cancelled().await;
             Ok(())
         })
@@ -442,7 +568,7 @@ impl Workload for Counting {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inline_worker_that_panics_in_a_loop_moves_nobody_elses_conditions() {
+async fn an_inline_worker_that_panics_or_dawdles_or_does_not_listen_moves_nobody_elses_conditions() {
     let place = Place::new(1).await;
     let workload: Arc<dyn Workload> = Arc::new(Counting);
     let workloads: BTreeMap<Role, Arc<dyn Workload>> =
@@ -461,10 +587,32 @@ async fn an_inline_worker_that_panics_in_a_loop_moves_nobody_elses_conditions() 
         })
         .await;
     assert_eq!(condition(&bad, "SyncerReady")["reason"], "SyncerFailed");
+    let message = condition(&bad, "SyncerReady")["message"].as_str().unwrap();
+    let (_, next) = message.split_once("and will be at ").unwrap();
+    let next: jiff::Timestamp = next.parse().unwrap();
+    let wait = next.as_second() - Clock::system().now().as_second();
+    assert!((-1..=300).contains(&wait), "it is started again in {wait} s: {message}");
+
+    for name in ["slow", "never-ready", "deaf"] {
+        place.bind(name, "w1", MOUNT).await;
+    }
+    place.ready("deaf").await;
+    place.ready("slow").await;
+    let still = "it is still at it";
+    let starting = place
+        .until("never-ready", "starting", |one| condition(one, "ProxierReady")["message"] == still)
+        .await;
+    assert_eq!(condition(&starting, "SyncerReady")["message"], still);
+    assert_eq!(condition(&starting, "SyncerReady")["reason"], "SyncerCreated");
+    assert_eq!(starting["status"]["phase"], "Pending");
+    // Also one that does not end when it is told to goes.
+    for name in ["deaf", "bad", "never-ready", "slow"] {
+        place.kubectl(COMPUTING, &["delete", "clusterbinding", name, "--timeout=60s"]).await;
+    }
     for (name, before) in ["good", "better"].iter().zip(before) {
         assert_eq!(place.binding(name).await.unwrap()["status"], before["status"], "{name}");
     }
-    for name in ["good", "better", "bad"] {
+    for name in ["good", "better"] {
         place.kubectl(COMPUTING, &["delete", "clusterbinding", name]).await;
     }
     manager.abort();

@@ -177,6 +177,12 @@ impl Scene {
         self.virt.server.call("user", "DELETE", &place, None, Some(body));
     }
 
+    /// Someone takes everyone's finalizers away, and the binding with them.
+    pub(crate) fn vanish(&self, name: &str) {
+        self.patch_binding(name, json!({"metadata": {"finalizers": null}}));
+        self.unbind(name, false);
+    }
+
     /// One life of a manager that is alone.
     pub(crate) async fn manage(&self, life: Option<&CrashLayer>) {
         self.live(life, Leadership::always()).await;

@@ -46,7 +46,7 @@ pub(crate) async fn beside(scene: &Scene, restarts: &Notify, course: impl Future
 }
 
 /// How many things [`user`] tells apart.
-const DEEDS: u64 = 16;
+const DEEDS: u64 = 17;
 
 /// What a user may do to bindings: one of these, to one of them.
 fn user(scene: &Scene, repertoire: &[u64], draw: u64) {
@@ -77,6 +77,7 @@ fn user(scene: &Scene, repertoire: &[u64], draw: u64) {
         12 => scene
             .patch_binding(name, json!({"metadata": {"annotations": {annotations::SIZE_CLASS: "large"}}})),
         13 => scene.misspell(name),
+        14 => scene.vanish(name),
         _ => scene.bind(name, id, secret),
     }
 }

@@ -20,7 +20,7 @@ use crate::scene::{CHILDREN, MOUNT, NAMESPACE, REST_WITHIN, Scene};
 use crate::simulated::beside;
 
 /// A course in a calm world, beside one manager.
-fn calmly<F: Future<Output = ()>>(inline: bool, course: impl FnOnce(Scene) -> F) {
+pub(crate) fn calmly<F: Future<Output = ()>>(inline: bool, course: impl FnOnce(Scene) -> F) {
     let ((), violations) = run(7, |world| async move {
         let scene = Scene::new(&world, |_| Profile::calm());
         scene.inline.store(inline, Ordering::Relaxed);
@@ -29,11 +29,11 @@ fn calmly<F: Future<Output = ()>>(inline: bool, course: impl FnOnce(Scene) -> F)
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
-async fn rest(scene: &Scene) {
+pub(crate) async fn rest(scene: &Scene) {
     scene.world.oracle.rest(REST_WITHIN, || scene.at_rest()).await;
 }
 
-async fn seconds(time: u64) {
+pub(crate) async fn seconds(time: u64) {
     tokio::time::sleep(Duration::from_secs(time)).await;
 }
 
@@ -123,7 +123,7 @@ fn a_rotated_kubeconfig_is_used_before_all_rights_are_asked_for() {
 }
 
 /// A condition of a binding: its status, reason and message.
-fn condition(scene: &Scene, name: &str, about: &str) -> [String; 3] {
+pub(crate) fn condition(scene: &Scene, name: &str, about: &str) -> [String; 3] {
     let binding = scene.virt.server.get("clusterbindings", "", name).unwrap();
     let conditions = binding["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|one| one["type"] == about).unwrap_or_default();

@@ -148,7 +148,7 @@ fn hindrance(situation: &Situation<'_>) -> String {
 }
 
 /// Nobody else would: a syncer that ends gives it up, and leaves it there. By then it has no rights to make it anew.
-fn remove_hold(hold: &Meta) -> Action {
+pub(crate) fn remove_hold(hold: &Meta) -> Action {
     let key = Key::<Virtual>::new(&*hold.namespace, &*hold.name);
     let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
     Action::new(kinds::LEASE, &key, verb, "nobody leads any more").if_uid(&*hold.uid)

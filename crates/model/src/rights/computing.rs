@@ -146,7 +146,7 @@ const MANAGER: &[Right] = &[
         InstallNamespace,
         COORDINATION,
         "leases",
-        &["get", "create", "patch", "delete"],
+        &["get", "list", "create", "patch", "delete"],
         "hold the lead, let syncers hold theirs, and remove theirs when they are gone",
     ),
     // What bindings that are gone left behind.
