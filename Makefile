@@ -79,14 +79,15 @@ lint: ## Check format and lints
 	else echo "cargo-deny is not installed: a test checks the licences, nobody the bans"; fi
 
 .PHONY: bench
-bench: prepare ## Measure the sandbox, the door to API servers, the syncer, its pods and the manager, and print the figures
+bench: prepare ## Measure the sandbox, the door to API servers, the syncer, its pods, the proxier and the manager, and print the figures
 	@$(MAKE) --no-print-directory lab
 	cargo bench --locked --package kubeocean-cluster --bench cluster $(ARGS)
 	cargo bench --locked --package kubeocean-testkit --bench testkit $(ARGS)
 	cargo bench --locked --package kubeocean-sandbox --bench sandbox $(ARGS)
 	cargo bench --locked --package kubeocean --bench syncer $(ARGS)
 	cargo bench --locked --package kubeocean --bench pods $(ARGS)
-	@$(MAKE) --no-print-directory budgets
+	cargo bench --locked --package kubeocean --bench proxier $(ARGS)
+	@$(MAKE) --no-print-directory budgets streams
 
 # Both are tests, with numbers that tests have no time for: 200 bindings at once, and five minutes with nothing to do.
 .PHONY: budgets
@@ -94,6 +95,12 @@ budgets: prepare ## Hold the manager to its budgets: memory with 200 bindings, n
 	@$(MAKE) --no-print-directory lab
 	KUBEOCEAN_BINDINGS=200 cargo test --locked --release --package kubeocean --test cli managing::many:: -- --nocapture
 	KUBEOCEAN_STEADY_SECONDS=300 cargo test --locked --release --package kubeocean --test cli managing::quiet:: -- --nocapture
+
+# The test of everything installed, with numbers that tests have no time for.
+.PHONY: streams
+streams: prepare ## Send 1 GiB through cp and port-forward on virtual nodes, follow a growing log 200 times, and print the figures
+	@$(MAKE) --no-print-directory lab
+	KUBEOCEAN_STREAM_MIB=1024 KUBEOCEAN_FOLLOWERS=200 cargo test --locked --release --package kubeocean --test cli installed:: -- --nocapture
 
 # How many seeds `make soak` runs of each simulation, and from which one on.
 SEEDS ?= 20000

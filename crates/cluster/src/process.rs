@@ -3,6 +3,8 @@
 //! Read from `/proc/self` at each scrape, under the names that every Prometheus client library uses, so
 //! that stock dashboards work. What cannot be read is left out of the scrape.
 //!
+//! And what it may have: [`may_open_all`].
+//!
 //! Deliberately absent: machines without `/proc`. There the scrape has no `process_*` lines.
 
 use std::fmt;
@@ -13,6 +15,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::metrics::{Metrics, MetricsError};
 
@@ -27,6 +30,15 @@ const NAMES: [&str; 9] = [
     "process_network_receive_bytes_total",
     "process_network_transmit_bytes_total",
 ];
+
+/// Lets this process open as many files as it could allow itself. Container runtimes start with 1,024 out of many more, for the sake of programs from the
+/// days of `select`; a proxier with 4,096 streams has two sockets for each. Where it is not allowed, all stays as it is.
+pub fn may_open_all() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
 
 /// Adds the `process_*` families to every scrape.
 pub fn export(metrics: &Metrics) -> Result<(), MetricsError> {
@@ -110,6 +122,15 @@ mod tests {
             .unwrap()
             .parse()
             .unwrap()
+    }
+
+    #[test]
+    fn a_process_that_starts_with_few_files_takes_all_that_it_may_have() {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let few = current.map(|current| current.saturating_sub(100));
+        setrlimit(Resource::Nofile, Rlimit { current: few, maximum }).unwrap();
+        may_open_all();
+        assert_eq!(getrlimit(Resource::Nofile), Rlimit { current: maximum, maximum });
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
 
 /// For components that serve many at once.
 fn workers() -> std::io::Result<tokio::runtime::Runtime> {
+    kubeocean_cluster::process::may_open_all();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 

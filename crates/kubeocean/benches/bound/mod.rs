@@ -1,5 +1,5 @@
-//! A computing cluster and one worker that is bound to it, as a manager leaves them, and a syncer as a process of its own: what
-//! every measurement of a syncer needs.
+//! A computing cluster and one worker that is bound to it, as a manager leaves them, and components as processes of their own: what
+//! every measurement of one needs.
 //!
 //! Deliberately absent: nodes and pods. Each benchmark brings its own.
 
@@ -7,13 +7,16 @@ pub(crate) mod calls;
 pub(crate) mod process;
 
 use kube::Client;
-use kubeocean_api::keys::names::{INSTALL_NAMESPACE, SYNCER_PREFIX, WORKER_NAMESPACE};
+use kubeocean_api::keys::names::{
+    DEFAULT_PREEMPTION_POLICY, DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, INSTALL_NAMESPACE, SYNCER_PREFIX,
+    WORKER_NAMESPACE, WORKLOAD_SERVICE_ACCOUNT,
+};
 use kubeocean_api::{GROUP, VERSION};
 use kubeocean_sandbox::{COMPUTING, Sandbox, Spec};
 use serde_json::{Value, json};
 
 use calls::{JSON, MERGE, count, get, items, send, until};
-use process::Syncer;
+use process::Component;
 
 /// The binding, its `clusterID` and its Secret.
 pub(crate) const BINDING: &str = "w1";
@@ -28,6 +31,10 @@ pub(crate) const AT_A_TIME: usize = 32;
 
 /// A controller manager with this believes in nodes whose Leases nobody renews.
 pub(crate) const PATIENT: &str = "--node-monitor-grace-period=24h";
+
+/// Pods that call nobody need not know where V is; a syncer that knows no address says so in an Event.
+pub(crate) const WHERE_NOBODY_IS: [&str; 2] =
+    ["--computing-apiserver=192.0.2.1:6443", "--computing-dns=192.0.2.53"];
 
 pub(crate) struct Bound {
     pub(crate) sandbox: Sandbox,
@@ -88,10 +95,27 @@ impl Bound {
         until(async || get(client, &account).await.ok()).await;
     }
 
+    /// What a lender has applied, as far as pods need it.
+    pub(crate) async fn ready_for_pods(&self) {
+        let account =
+            json!({"metadata": {"name": WORKLOAD_SERVICE_ACCOUNT}, "automountServiceAccountToken": false});
+        let accounts = format!("{NAMESPACES}/{WORKER_NAMESPACE}/serviceaccounts");
+        send(&self.phys, "POST", &accounts, JSON, &account).await;
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": DEFAULT_PRIORITY_CLASS},
+            "value": DEFAULT_PRIORITY, "preemptionPolicy": DEFAULT_PREEMPTION_POLICY,
+        });
+        send(&self.phys, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", JSON, &class).await;
+    }
+
     /// A syncer, with more flags than it needs.
-    pub(crate) fn syncer(&self, flags: &[&str]) -> Syncer {
+    pub(crate) fn syncer(&self, flags: &[&str]) -> Component {
+        self.component("syncer", &[&["--leader-elect"], flags].concat())
+    }
+
+    pub(crate) fn component(&self, name: &str, flags: &[&str]) -> Component {
         let kubeconfig = self.sandbox.cluster(COMPUTING).unwrap().kubeconfig_path();
-        Syncer::start(self.sandbox.directory(), kubeconfig, flags)
+        Component::start(name, self.sandbox.directory(), kubeconfig, flags)
     }
 
     /// Waits until so many virtual nodes are Ready.

@@ -1,4 +1,4 @@
-//! A syncer as a process of its own: what it costs, and what it asked of API servers.
+//! A component as a process of its own: what it costs, and what it asked of API servers.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,26 +14,27 @@ use super::BINDING;
 /// Verbs that change nothing.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-pub(crate) struct Syncer {
+pub(crate) struct Component {
     child: Child,
     metrics: SocketAddr,
 }
 
-impl Syncer {
+impl Component {
     /// As it is deployed. The kernel ends it with the thread that calls.
-    pub(crate) fn start(directory: &Path, kubeconfig: &Path, flags: &[&str]) -> Self {
-        let file = File::create(directory.join("syncer.log")).unwrap();
+    pub(crate) fn start(name: &str, directory: &Path, kubeconfig: &Path, flags: &[&str]) -> Self {
+        let file = File::create(directory.join(format!("{name}.log"))).unwrap();
         // Free a moment ago, and nobody else is asked for it.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let metrics = free.local_addr().unwrap();
         drop(free);
         let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), "syncer", "--leader-elect"])
+            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_kubeocean"), name])
             .args([format!("--metrics-bind-address={metrics}"), "--health-probe-bind-address=0".to_owned()])
             .arg(format!("--cluster-binding-name={BINDING}"))
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(flags)
+            .env_remove("POD_IP")
             .env_remove("POD_NAME")
             .env_remove("POD_NAMESPACE")
             .stdin(Stdio::null())
@@ -86,7 +87,7 @@ impl Syncer {
 
     async fn metrics(&self) -> String {
         let mut stream = tokio::net::TcpStream::connect(self.metrics).await.unwrap();
-        let question = b"GET /metrics HTTP/1.1\r\nhost: syncer\r\nconnection: close\r\n\r\n";
+        let question = b"GET /metrics HTTP/1.1\r\nhost: component\r\nconnection: close\r\n\r\n";
         stream.write_all(question).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -94,7 +95,7 @@ impl Syncer {
     }
 }
 
-impl Drop for Syncer {
+impl Drop for Component {
     /// SIGKILL, at once, if it still runs.
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::audit::Span;
 use super::bound::calls::{JSON, count, get, items, plain, send, text, until};
-use super::bound::process::Syncer;
+use super::bound::process::Component;
 use super::bound::{AT_A_TIME, NAMESPACES};
 use super::objects::{self, Kind, NAMESPACE};
 use super::place::{Place, at_once, pods, within};
@@ -72,7 +72,12 @@ async fn config_maps(place: &Place, kind: Kind, names: &[String], method: &str) 
     }
 }
 
-pub(super) async fn mirrored(place: &Place, syncer: &Syncer, kind: Kind, round: usize) -> (Mirrored, Sample) {
+pub(super) async fn mirrored(
+    place: &Place,
+    syncer: &Component,
+    kind: Kind,
+    round: usize,
+) -> (Mirrored, Sample) {
     let pods_wanted = place.sizes.pods;
     let names = names(kind, "m", round, pods_wanted);
     config_maps(place, kind, &names, "POST").await;
@@ -187,7 +192,7 @@ fn called(object: &Value, name: &str) -> Value {
 }
 
 /// Pods come and go once more, beside all that are there: what one costs then, in seconds of CPU, less what nothing costs.
-pub(super) async fn passing(place: &Place, syncer: &Syncer, there: usize, pause: Duration) -> (f64, f64) {
+pub(super) async fn passing(place: &Place, syncer: &Component, there: usize, pause: Duration) -> (f64, f64) {
     let idle = syncer.cpu();
     tokio::time::sleep(pause).await;
     let idle = (syncer.cpu() - idle) / pause.as_secs_f64();

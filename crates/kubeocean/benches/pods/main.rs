@@ -25,6 +25,8 @@ mod follow;
 mod objects;
 mod paced;
 mod place;
+#[path = "../table/mod.rs"]
+mod table;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,7 +63,7 @@ async fn main() {
         rows.extend(figures::many(&kept, &crowds(&sizes).await));
     }
     kept.rows(&rows);
-    figures::print(&rows);
+    table::print(&rows);
     println!("all samples: {}", kept.directory().display());
 }
 

@@ -1,22 +1,16 @@
 //! Both clusters with simulated nodes, and how much of everything there is to be.
 
-use kubeocean_api::keys::names::{
-    DEFAULT_PREEMPTION_POLICY, DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, WORKER_NAMESPACE,
-    WORKLOAD_SERVICE_ACCOUNT,
-};
+use kubeocean_api::keys::names::WORKER_NAMESPACE;
 use kubeocean_api::keys::taints::NODE_NOT_READY_KEY;
 use kubeocean_sandbox::{COMPUTING, NodeSize, Spec};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bound::calls::{JSON, get, items, send, until};
-use super::bound::process::Syncer;
-use super::bound::{Bound, NAMESPACES, NODES, PATIENT, WORKER};
+use super::bound::calls::{get, items, until};
+use super::bound::process::Component;
+use super::bound::{Bound, NAMESPACES, NODES, PATIENT, WHERE_NOBODY_IS, WORKER};
 use super::follow::Followed;
 use super::objects::{self, NAMESPACE};
-
-/// Where nobody is: pods on simulated nodes call nobody, and a syncer that knows no address says so in an Event.
-const FLAGS: [&str; 2] = ["--computing-apiserver=192.0.2.1:6443", "--computing-dns=192.0.2.53"];
 
 /// How much of everything. `KUBEOCEAN_BENCH_…` changes it.
 #[derive(Clone, Serialize)]
@@ -66,14 +60,7 @@ impl Place {
         let spec = spec.extra_arg(WORKER, "kube-controller-manager", PATIENT);
         let bound = Bound::new(spec, &objects::policy()).await;
         Bound::namespace(&bound.virt, NAMESPACE).await;
-        let account =
-            json!({"metadata": {"name": WORKLOAD_SERVICE_ACCOUNT}, "automountServiceAccountToken": false});
-        send(&bound.phys, "POST", &within(WORKER_NAMESPACE, "serviceaccounts"), JSON, &account).await;
-        let class = json!({
-            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": DEFAULT_PRIORITY_CLASS},
-            "value": DEFAULT_PRIORITY, "preemptionPolicy": DEFAULT_PREEMPTION_POLICY,
-        });
-        send(&bound.phys, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", JSON, &class).await;
+        bound.ready_for_pods().await;
         let (virt, phys) = (
             Followed::new(bound.virt.clone(), NAMESPACE),
             Followed::new(bound.phys.clone(), WORKER_NAMESPACE),
@@ -82,8 +69,8 @@ impl Place {
     }
 
     /// A syncer whose virtual nodes may all be used.
-    pub(super) async fn syncer(&self) -> Syncer {
-        let syncer = self.bound.syncer(&FLAGS);
+    pub(super) async fn syncer(&self) -> Component {
+        let syncer = self.bound.syncer(&WHERE_NOBODY_IS);
         self.bound.ready(self.sizes.nodes).await;
         until(async || {
             let all = get(&self.bound.virt, NODES).await.unwrap();

@@ -15,6 +15,7 @@
     reason = "a benchmark prints, and one that cannot run says so"
 )]
 
+#[allow(dead_code, reason = "other benchmarks need all of it")]
 #[path = "../bound/mod.rs"]
 mod bound;
 mod objects;
@@ -23,7 +24,7 @@ mod place;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bound::process::Syncer;
+use bound::process::Component;
 use place::Place;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -122,7 +123,7 @@ async fn measure(place: &Place, nodes: usize, idle: Duration) -> Measured {
 }
 
 /// Nothing happens.
-async fn rest(syncer: &Syncer, idle: Duration, measured: &mut Measured) {
+async fn rest(syncer: &Component, idle: Duration, measured: &mut Measured) {
     let (began, writes, cpu) = (Instant::now(), syncer.writes().await, syncer.cpu());
     tokio::time::sleep(idle).await;
     measured.idle_cpu = syncer.cpu() - cpu;
@@ -131,7 +132,7 @@ async fn rest(syncer: &Syncer, idle: Duration, measured: &mut Measured) {
 }
 
 /// Pods of others come and go.
-async fn stir(place: &Place, syncer: &Syncer, measured: &mut Measured) {
+async fn stir(place: &Place, syncer: &Component, measured: &mut Measured) {
     let (began, writes, cpu) = (Instant::now(), syncer.writes().await, syncer.cpu());
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / EACH_SECOND);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -17,6 +17,7 @@ struct Cli {
 }
 
 fn run(args: inline::Managing) -> anyhow::Result<()> {
+    kubeocean_cluster::process::may_open_all();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(inline::run(args))
 }

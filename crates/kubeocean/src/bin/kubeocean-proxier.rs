@@ -14,6 +14,7 @@ struct Cli {
 }
 
 fn run(args: kubeocean_proxier::args::ProxierArgs) -> anyhow::Result<()> {
+    kubeocean_cluster::process::may_open_all();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(runtime.block_on(kubeocean_proxier::run::run(args))?)
 }

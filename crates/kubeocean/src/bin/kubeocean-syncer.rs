@@ -14,6 +14,7 @@ struct Cli {
 }
 
 fn run(args: kubeocean_syncer::args::SyncerArgs) -> anyhow::Result<()> {
+    kubeocean_cluster::process::may_open_all();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(runtime.block_on(kubeocean_syncer::run::run(args))?)
 }

@@ -70,6 +70,18 @@ fn the_built_in_templates_make_what_a_binding_needs() {
     assert_eq!(container["args"], json!(["syncer", "--cluster-binding-name=w1", "--leader-elect"]));
 }
 
+/// Its virtual nodes are to be answered for within ten seconds, of which three belong to those who move them.
+#[test]
+fn a_proxier_that_hangs_is_found_out_within_seven_seconds() {
+    let children = render(&Templates::built_in()).unwrap();
+    let is_it = |child: &&Child| child.role == Role::Proxier && child.kind == kinds::DEPLOYMENT;
+    let deployment = children.iter().find(is_it).unwrap();
+    let probe = &deployment.body["spec"]["template"]["spec"]["containers"][0]["readinessProbe"];
+    let of = |field: &str| probe[field].as_u64().unwrap();
+    assert!(of("failureThreshold") * of("periodSeconds") + of("timeoutSeconds") <= 7, "{probe}");
+    assert!(of("failureThreshold") >= 3, "one slow answer moves nobody: {probe}");
+}
+
 #[test]
 fn components_stay_off_virtual_nodes_whatever_the_template_says() {
     let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";

@@ -105,6 +105,10 @@ nodeStatusReportFrequency: 1m
 syncFrequency: 10s
 # Not the directory on the host that is the default.
 volumePluginDir: /var/lib/kubelet/volume-plugins
+# Of a log that was rotated only the end is read, and who measures how fast logs are read needs a long one.
+containerLogMaxSize: 512Mi
+# `stream=Stderr`, for an API server that lets people ask for it: none does unless told to.
+featureGates: {{PodLogsQuerySplitStreams: true}}
 cgroupDriver: cgroupfs
 # The control groups of a namespace are not a whole machine's.
 cgroupsPerQOS: false

@@ -1,15 +1,14 @@
 //! A computing cluster in which Kubeocean is installed, and a worker cluster that is bound to it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use kubeocean_api::keys::labels;
 use kubeocean_api::keys::names::INSTALL_NAMESPACE;
 use kubeocean_sandbox::{COMPUTING, Cluster, Sandbox, Spec, write_program_image};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt as _;
 
+use super::kubectl::{Said, run};
 use crate::access::{kubectl, until};
 use crate::support::{answer, kubeocean};
 
@@ -23,25 +22,11 @@ pub(super) const WORKER: &str = "worker-1";
 /// The virtual node of the worker's only node.
 pub(super) const VNODE: &str = "vnode-worker-1-real-1";
 
-/// A command that hangs is not waited for longer.
-const COMMAND_WITHIN: Duration = Duration::from_secs(120);
+/// How many streams proxiers carry.
+pub(super) const STREAMS: &str = "kubeocean_proxier_streams{";
 
 pub(super) struct Home {
     pub(super) sandbox: Sandbox,
-}
-
-/// What a command ended with.
-#[derive(Debug)]
-pub(super) struct Said {
-    pub(super) code: Option<i32>,
-    pub(super) out: Vec<u8>,
-    pub(super) err: String,
-}
-
-impl Said {
-    pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.out).into_owned()
-    }
 }
 
 impl Home {
@@ -170,15 +155,6 @@ impl Home {
         kubectl
     }
 
-    /// The kubectl of this machine beside that of the lab, if there is one.
-    pub(super) fn kubectls(&self) -> Vec<PathBuf> {
-        let of_lab = PathBuf::from(self.computing().kubectl().as_std().get_program());
-        let of_machine = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-            .map(|directory| directory.join("kubectl"))
-            .find(|path| path.is_file());
-        [Some(of_lab), of_machine].into_iter().flatten().collect()
-    }
-
     pub(super) fn apply(&self, object: &Value) {
         kubectl(self.computing(), "apply -f -", &object.to_string());
     }
@@ -205,27 +181,5 @@ impl Home {
             sum += text.lines().filter(of).filter_map(value).sum::<f64>();
         }
         Ok(sum)
-    }
-}
-
-/// Runs a command to its end.
-pub(super) async fn run(mut command: tokio::process::Command, input: &[u8]) -> Said {
-    let what = format!("{:?}", command.as_std());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let feed = async {
-        // Who reads no more has what it wants.
-        let _ = stdin.write_all(input).await;
-        let _ = stdin.shutdown().await;
-        drop(stdin);
-    };
-    let both = async { tokio::join!(child.wait_with_output(), feed).0 };
-    let output = tokio::time::timeout(COMMAND_WITHIN, both).await;
-    let output = output.unwrap_or_else(|_| panic!("{what} did not end")).unwrap();
-    Said {
-        code: output.status.code(),
-        out: output.stdout,
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
