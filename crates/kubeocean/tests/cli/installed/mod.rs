@@ -3,7 +3,6 @@
 
 #![allow(clippy::print_stdout, reason = "figures, for whoever asks for them with --nocapture")]
 
-mod failover;
 mod figures;
 mod followers;
 mod home;
@@ -46,6 +45,5 @@ async fn pods_on_virtual_nodes_are_used_as_if_they_were_local() {
     followers::many_follow_what_grows_and_nothing_is_left_of_who_goes(&home).await;
     trouble::what_is_left_of_who_is_killed_is_nothing(&home).await;
     trouble::a_worker_that_restarts_ends_streams_and_serves_new_ones(&home).await;
-    failover::a_replica_that_is_lost_or_hangs_is_replaced_in_time(&home).await;
     home.leave().await;
 }
