@@ -10,8 +10,8 @@ use kube::Config;
 use kube::client::ConfigExt as _;
 use tower::{BoxError, ServiceExt as _};
 
-/// Three lost packets (1 + 2 + 4 s), and a handshake around the world. What is asked then may take longer, or for ever, as a log that is followed.
-const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
+/// As long as any other call may take: a server that is busy shakes hands late. What is asked then may take for ever, as a log that is followed.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A stream may be silent for hours. Whether the machine at the other end still is there is asked after half a minute of silence, and then every
 /// quarter of one: it is known to be gone after a minute and a half, before those in between forget a connection that they see nothing of.

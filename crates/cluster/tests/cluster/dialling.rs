@@ -38,8 +38,8 @@ async fn who_does_not_shake_hands_is_left_however_long_an_answer_may_take() {
     let cluster = cluster_at(&listener).await;
     let start = Instant::now();
     let error = cluster.open_stream(quiet_log()).await.unwrap_err();
-    assert!(error.to_string().contains("no connection within 10 s"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(11), "{:?}", start.elapsed());
+    assert!(error.to_string().contains("no connection within 30 s"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(31), "{:?}", start.elapsed());
 }
 
 /// Which timer the kernel has for a connection: 2 asks whether the other end still is there.
