@@ -486,7 +486,7 @@ async fn what_is_wrong_is_said_with_its_fix_and_mended_without_a_restart() {
             Some(("kubeconfig", with_line(&good, "server:", &silent))),
             MOUNT,
             "ConnectivityFailed",
-            "no answer within 30 s",
+            "within 30 s; check the address",
         ),
         // The same token while it lasts: it was the time that was wrong with the other one.
         (
