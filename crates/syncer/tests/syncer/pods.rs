@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::kubelet::{NOWHERE, virtual_name};
-use crate::scene::{BINDING, MOUNT, Scene, Setting, condition, label, object, text};
+use crate::scene::{MOUNT, Scene, Setting, condition, label, object, text};
 use crate::simulated::{calm_lives, counted, shows, wait};
 
 const ONE_TWIN: &str = "a pod has at most one living twin";
@@ -33,9 +33,7 @@ impl Scene {
             }
             let Some(new) = commit.new.as_deref() else { return Ok(()) };
             let of = virtual_uid(new);
-            // Those that a stranger has stamped anew are his.
-            let same =
-                |one: &&Arc<Value>| !of.is_empty() && virtual_uid(one) == of && stamp(one) == stamp(new);
+            let same = |one: &&Arc<Value>| !of.is_empty() && virtual_uid(one) == of;
             let all = server.list_at(commit.revision, "pods", Some(MOUNT));
             match all.iter().filter(same).count() {
                 0 | 1 => Ok(()),
@@ -57,11 +55,7 @@ impl Scene {
             // One that has ended runs nowhere, wherever it is.
             let runs = |twin: &&Arc<Value>| !matches!(text(twin, "/status/phase"), "Succeeded" | "Failed");
             let twins = phys.list("pods", Some(MOUNT));
-            let cluster = virt.get("namespaces", "", "kube-system");
-            let cluster = cluster.as_deref().map(|one| text(one, "/metadata/uid")).unwrap_or_default();
-            let is_ours =
-                |twin: &&Arc<Value>| stamp(twin).1 == cluster && !["", "another"].contains(&stamp(twin).0);
-            let lives = twins.iter().filter(runs).filter(is_ours).any(|twin| virtual_uid(twin) == uid);
+            let lives = twins.iter().filter(runs).any(|twin| virtual_uid(twin) == uid);
             if lives && !is_lost && !restored.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(format!("pod {} still has its twin", commit.name));
             }
@@ -137,12 +131,8 @@ impl Scene {
     pub(crate) fn twins_at_rest(&self) -> Result<(), String> {
         let pods = self.virt.server.list("pods", Some("web"));
         let mut twins = self.ours_in_p("pods");
-        // Others have stamps, too, and no pods here; what a stranger has stamped anew is his.
-        let binding = self.virt.server.get("clusterbindings", "", BINDING);
-        let binding = binding.as_deref().map(|one| text(one, "/metadata/uid")).unwrap_or_default();
-        let cluster = self.virt.server.get("namespaces", "", "kube-system").unwrap_or_default();
-        let ours = (binding, text(&cluster, "/metadata/uid"));
-        twins.retain(|twin| !virtual_uid(twin).is_empty() && stamp(twin) == ours);
+        // Others have stamps, too, and no pods here.
+        twins.retain(|twin| !virtual_uid(twin).is_empty());
         for twin in &twins {
             let uid = virtual_uid(twin);
             if pods.iter().all(|pod| text(pod, "/metadata/uid") != uid) {
@@ -177,7 +167,6 @@ impl Scene {
                 return Err(format!("the copy of {name} says {}", copy["data"]));
             }
         }
-        self.unused_copies()?;
         // Who waits for one thing has the others.
         let has_ended = |pod: &Arc<Value>| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         if twins.is_empty() && pods.iter().all(has_ended) {
@@ -232,11 +221,6 @@ impl Scene {
         })
         .await;
     }
-}
-
-/// Whose a twin is: of which binding, and of which computing cluster.
-fn stamp(twin: &Value) -> (&str, &str) {
-    (label(twin, labels::BINDING_UID), label(twin, labels::VIRTUAL_CLUSTER_UID))
 }
 
 pub(crate) fn virtual_uid(twin: &Value) -> &str {

@@ -100,13 +100,10 @@ impl Scene {
             oracle.not_in_vain(name, &site.server, SYNCER);
         }
         for (name, site) in [("P", &self.phys), ("stranger", &self.stranger)] {
-            let (known, restamped) = (Arc::clone(&uids), Arc::clone(&self.restamped));
+            let known = Arc::clone(&uids);
             oracle.always(name, &site.server, ONLY_OURS, move |commit| {
                 let wrote = commit.actor == SYNCER;
-                let uid = commit.old.as_deref().map(|old| text(old, "/metadata/uid")).unwrap_or_default();
-                let was_lately = || restamped.lock().get(uid).is_some_and(|at| at.elapsed() < LATELY);
-                let fine =
-                    name == "P" && (is_of_no_binding(commit) || is_of(commit, &known.lock()) || was_lately());
+                let fine = name == "P" && (is_of_no_binding(commit) || is_of(commit, &known.lock()));
                 if wrote && !fine { Err(format!("{} {}", commit.plural, commit.name)) } else { Ok(()) }
             });
         }
@@ -170,7 +167,6 @@ impl Scene {
         self.rules_of_reclaim();
         self.rules_of_truth();
         self.rules_of_twins();
-        self.promises();
     }
 
     /// Nodes say what is so.
@@ -536,7 +532,6 @@ impl Scene {
         self.virt.chaos.calm();
         self.phys.chaos.calm();
         self.stranger.chaos.calm();
-        self.phys.server.accept(SYNCER);
         self.lead_astray(false);
         self.stop_the_windows();
         let within = if self.restored.load(Ordering::Relaxed) { REST_WITHIN * 3 } else { REST_WITHIN };

@@ -1,6 +1,5 @@
 //! The world of a syncer: a computing cluster, a worker cluster, and another one to be led astray to.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -131,8 +130,6 @@ pub(crate) struct Scene {
     pub(crate) renewals: Arc<Mutex<Vec<(Instant, http::Method, http::StatusCode)>>>,
     /// Single objects that were read, of kinds of which there are many.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
-    /// Twins that a stranger has stamped anew, by uid, and when: news of that may be late.
-    pub(crate) restamped: Arc<Mutex<BTreeMap<String, Instant>>>,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
@@ -225,7 +222,6 @@ impl Scene {
             renew_every: Duration::from_secs(10),
             renewals: Arc::default(),
             asked: Arc::default(),
-            restamped: Arc::default(),
             cluster_id,
             physical_minor,
             namespaces,
