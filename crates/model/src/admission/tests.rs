@@ -1,6 +1,7 @@
 //! Who is let in, as a table: one question after the other, each with its answer.
 
 use jiff::Timestamp;
+use kubeocean_api::keys::annotations::ALLOWED_CLUSTERS;
 use serde_json::{Value, json};
 
 use super::{Question, Rejection, admit};
@@ -212,7 +213,7 @@ fn a_namespace_goes_where_its_administrators_let_it() {
     }
     let asked = Asked { allowed: Some("w2"), ..Asked::default() };
     let said = asked.for_pod(&pod("p", &json!({}))).unwrap_err().message;
-    assert!(said.contains("web") && said.contains("kubeocean.io/allowed-clusters"), "{said}");
+    assert!(said.contains("web") && said.contains(ALLOWED_CLUSTERS), "{said}");
 }
 
 #[test]
