@@ -40,18 +40,15 @@ pub struct Worker {
 impl Worker {
     /// As a binding says it; one that is gone says nothing.
     pub fn of(binding: Option<&BindingObject>) -> Self {
-        let parsed = binding.and_then(|object| object.parsed.as_ref().ok());
+        let followed = binding.and_then(|object| object.followed().ok());
         let secret =
-            parsed.map(|binding| Key::new(binding.secret_namespace.as_str(), binding.secret_name.as_str()));
+            followed.map(|binding| Key::new(binding.secret_namespace.as_str(), binding.secret_name.as_str()));
         let known = |object: &BindingObject| {
             object.bound_to().into_iter().chain(object.accepted()).map(str::to_owned).collect()
         };
         Self { secret, identities: binding.map(known).unwrap_or_default() }
     }
 }
-
-/// Hears the version of a worker cluster, where it says one.
-pub type HearVersion = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Follows the Secret of a binding.
 pub struct Connector {
@@ -69,8 +66,6 @@ pub struct Connector {
     pub bindings: Progress,
     /// What the binding says now.
     pub worker: Arc<dyn Fn() -> Worker + Send + Sync>,
-    /// Is told the version of the worker cluster, before it is moved over to.
-    pub connected: HearVersion,
     /// Where it is counted.
     pub metrics: Metrics,
 }
@@ -154,8 +149,6 @@ impl Connector {
                 expected.join(" or ")
             ));
         }
-        let version = tokio::time::timeout(ANSWER_WITHIN, candidate.version()).await;
-        (self.connected)(version.ok().and_then(Result::ok).as_deref());
         self.phys.replace_by(&client, Some(&Arc::new(credentials)));
         Ok(server)
     }

@@ -601,7 +601,6 @@ fn connector(
             let world = world.clone();
             move || world.worker()
         }),
-        connected: Arc::new(|_| {}),
         metrics,
     }
 }

@@ -18,7 +18,8 @@ use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::lease::{self, Explanation};
 use kubeocean_model::naming::VnodeName;
 use kubeocean_model::reclaim::VirtualPod;
-use kubeocean_model::vnode::{self, Situation, VirtualNode, Worker};
+use kubeocean_model::selector::NodeSelector;
+use kubeocean_model::vnode::{self, Cause, Situation, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
 use crate::standing::Standing;
@@ -38,13 +39,19 @@ impl Syncer {
         if !self.reconciler.fences.is_open(&duty) {
             return Verdict::Blocked;
         }
-        let Some(binding) = self.binding() else { return Verdict::Done };
+        let Some(mut binding) = self.binding() else { return Verdict::Done };
         let now = self.reconciler.clock.now();
         // Before and after what is read of it: a list may come in between.
         let was_known = matches!(self.pulse.worker(), Worker::Known);
         let is_behind = self.pulse.is_behind();
         self.remind(&duty, self.timekeeping.due(name), now);
         let existing = self.world.vnode_of(name);
+        let is_held_back = existing.is_none() && self.is_misspelt();
+        let leaving = existing.as_ref().and_then(|seen| self.world.tenure_of(&seen.0)?.leaving);
+        if leaving.is_some_and(|leaving| leaving.cause == Cause::NotSelected) && self.is_stood_in_for() {
+            // What it no longer selected when that was still known.
+            binding.selector = NodeSelector::nothing();
+        }
         let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
         let policies = self.policies.read();
         let node = seen.as_ref().and_then(|seen| seen.0.as_ref().ok()).map(|node| &node.node);
@@ -61,14 +68,15 @@ impl Syncer {
         };
         if matches!(worker, Worker::Known) {
             // One that cannot be read was looked at all the same.
-            let standing = seen.as_ref().map(|_| explanation.as_ref().map(Standing::of).unwrap_or_default());
+            let explanation = explanation.as_ref().filter(|_| !is_held_back);
+            let standing = seen.as_ref().map(|_| explanation.map(Standing::of).unwrap_or_default());
             self.note_standing(name, standing);
         }
         let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
         let existing = existing.as_deref();
         // A node that is leased goes on by what its lender said last, as long as nobody may read what he says now.
         let last_word = policies.last_word.as_ref().filter(|_| existing.is_some());
-        let is_behind = is_behind || last_word.is_some();
+        let is_behind = is_behind || last_word.is_some() || is_held_back;
         let explanation = last_word.map_or(explanation, explained);
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);

@@ -241,7 +241,8 @@ impl Syncer {
                 renewed.add(key.name.to_string());
             }
         };
-        let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, Arc::new(changed));
+        let settings = Arc::new(Mutex::new(settings));
+        let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, &settings, Arc::new(changed));
         let applier = Applier::new(SYNCER).virtually(&virt).physically(&phys).while_leading(&leadership);
         let (recorder, reporter) = Recorder::new(SYNCER, applier.clone(), &clock, &metrics);
         let timekeeping = Timekeeping::new(&metrics, &subject.binding)?;
@@ -283,7 +284,7 @@ impl Syncer {
             unborn: Arc::default(),
             unreadable: Arc::default(),
             refusing: Arc::default(),
-            settings: Arc::new(Mutex::new(settings)),
+            settings,
             timekeeping,
             placements,
             references,
@@ -359,6 +360,7 @@ impl Syncer {
         if stop.run_until_cancelled(self.learn_ports()).await.is_none() {
             return;
         }
+        self.world.hidden.suspect();
         self.world.look_at_everything(&self.reconciler.queue);
         // Also what was there in an earlier term of ours: nobody has told us of its end.
         let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());
@@ -407,10 +409,21 @@ impl Syncer {
         self.world.bindings.get(&key).filter(|seen| *seen.0.meta.uid == *self.subject.uid)
     }
 
-    /// The binding, once something may be written for it.
+    /// The binding, once something may be written for it. One that someone has misspelt is followed as it was before: what is borrowed
+    /// is given back in time, whoever writes what.
     pub(crate) fn binding(&self) -> Option<Binding> {
         let seen = self.binding_object().filter(|seen| has_begun(&seen.0))?;
-        seen.0.parsed.clone().ok()
+        self.world.good.follow(&seen.0)
+    }
+
+    /// Whether the binding cannot be read now: nobody knows what more it would lease.
+    pub(crate) fn is_misspelt(&self) -> bool {
+        self.binding_object().is_some_and(|seen| seen.0.parsed.is_err())
+    }
+
+    /// Whether it cannot be read, and this process does not know what it said before.
+    pub(crate) fn is_stood_in_for(&self) -> bool {
+        self.binding_object().is_some_and(|seen| seen.0.parsed.is_err() && !self.world.good.knows(&seen.0))
     }
 
     pub(crate) fn vnode_settings(&self) -> Settings {

@@ -21,6 +21,7 @@ use parking_lot::RwLock;
 use crate::belongings::{
     COPY_OF, FOR_CLAIM, OF_ORIGINAL, OF_POD, SeenMeta, VOLUME_OF, concerned, original_of,
 };
+use crate::binding::Search;
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
 use crate::seen::{
@@ -29,7 +30,7 @@ use crate::seen::{
 };
 use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
-use crate::world::{Duty, Ended, Subject, Tenures, Watching, World};
+use crate::world::{Duty, Ended, LastGood, Subject, Tenures, Watching, World};
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
 const CROWD: Duration = Duration::from_secs(1);
@@ -70,7 +71,8 @@ impl<'a> Watch<'a> {
         store
     }
 
-    pub(crate) fn bindings(&mut self) -> Store<Virtual, SeenBinding> {
+    pub(crate) fn bindings(&mut self, good: &LastGood) -> Store<Virtual, SeenBinding> {
+        let good = good.clone();
         let (told, world, uid) = (self.queue.clone(), Arc::clone(&self.known), Arc::clone(&self.subject.uid));
         let informer = Informer::<Virtual, SeenBinding>::of(self.virt, kinds::BINDING)
             .fields(format!("metadata.name={}", self.subject.binding))
@@ -80,13 +82,8 @@ impl<'a> Watch<'a> {
                     (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
                 };
                 let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *uid);
-                let mirrors = |seen: &Arc<Entry<SeenBinding>>| {
-                    seen.0.parsed.as_ref().ok().map(|binding| binding.service_namespaces.clone())
-                };
-                if concerns
-                    && change.old.and_then(mirrors) != change.new.and_then(mirrors)
-                    && let Some(world) = &*world.read()
-                {
+                let brings_others = concerns && change.new.is_some_and(|seen| good.note(&seen.0));
+                if brings_others && let Some(world) = &*world.read() {
                     world.slices_switches.iter().for_each(Switch::relist);
                 }
                 if concerns
@@ -99,7 +96,8 @@ impl<'a> Watch<'a> {
         self.keep("binding", informer)
     }
 
-    pub(crate) fn vnodes(&mut self, tenures: &Tenures) -> Store<Virtual, SeenVnode> {
+    pub(crate) fn vnodes(&mut self, tenures: &Tenures, hidden: &Search) -> Store<Virtual, SeenVnode> {
+        let hidden = hidden.clone();
         let (world, told, renewed) = (Arc::clone(&self.known), self.queue.clone(), self.leases.clone());
         let (remembered, uid) = (tenures.clone(), Arc::clone(&self.subject.uid));
         let informer = Informer::<Virtual, SeenVnode>::of(self.virt, kinds::NODE)
@@ -111,6 +109,10 @@ impl<'a> Watch<'a> {
                 remembered.follow(change);
                 if change.old.is_none() {
                     renewed.add(change.key.name.to_string());
+                }
+                // It is gone, or someone took away what it is found by: a watch says the same of both.
+                if change.new.is_none() {
+                    hidden.suspect();
                 }
                 for vnode in change.old.into_iter().chain(change.new) {
                     told.add(Duty::Node(vnode.0.physical_name.as_str().into()));

@@ -52,9 +52,13 @@ impl Wish {
     ) -> Self {
         let (labels, omitted) = labels_of(situation, node);
         let physical = situation.settings.physical_minor;
-        let features = node.features.iter().filter(|feature| {
-            *feature != WEBSOCKETS || physical.is_some_and(|minor| minor >= WEBSOCKETS_SINCE_MINOR)
-        });
+        // Where nobody knows yet, what was said of it stays.
+        let was_said = || {
+            let before = situation.existing.map(|existing| existing.features.as_slice());
+            before.is_some_and(|before| before.iter().any(|feature| feature == WEBSOCKETS))
+        };
+        let passes_on = physical.map_or_else(was_said, |minor| minor >= WEBSOCKETS_SINCE_MINOR);
+        let features = node.features.iter().filter(|feature| *feature != WEBSOCKETS || passes_on);
         Self {
             labels,
             annotations: annotations_of(situation, node, lease, tenure),

@@ -8,19 +8,31 @@
 )]
 
 mod bad_input;
+mod company;
+mod edges;
+mod endings;
+mod hidden;
 mod kubelet;
+mod leasing;
+mod lenders_word;
 mod lifetimes;
 mod lives;
+mod lost;
 mod mirrored;
+mod misspelt;
 mod offers;
 mod pods;
+mod proxiers;
+mod reclaims;
 mod renewing;
 mod residents;
 mod rules;
 mod scene;
 mod simulated;
+mod spared;
 mod storage;
 mod vectors;
+mod versions;
 
 /// Objects are made and dropped by the million.
 #[global_allocator]

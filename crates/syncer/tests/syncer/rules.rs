@@ -40,6 +40,17 @@ const WITHIN_BASE: &str = "no node offers more than it has";
 /// The syncer may have heard of it so late.
 pub(crate) const LATELY: Duration = Duration::from_secs(600);
 
+/// What decides when pods have to go, on either side.
+const WHAT_DECIDES: [&str; 4] = ["pods", "nodes", "resourceleasingpolicies", "clusterbindings"];
+
+/// A pod that has to go: by when, as its node says, and as both servers were told.
+struct Deadline {
+    uid: String,
+    name: String,
+    said: Option<Timestamp>,
+    meant: Option<Timestamp>,
+}
+
 /// What each node remembered, and since when.
 type Tenures = BTreeMap<String, Vec<(Timestamp, Tenure)>>;
 
@@ -290,48 +301,95 @@ impl Scene {
     /// have to wait for.
     pub(crate) async fn watch_the_deadlines(&self, latest: Duration, slow: Duration) {
         let allowed = Duration::from_secs(1) + (latest * 2 + slow) * 4;
-        let server = &self.virt.server;
+        // It has to be heard of first.
+        let to_hear = (latest * 2 + slow) * 4;
         let (mut seen, mut deadlines) = (None, Vec::new());
-        let mut due: BTreeMap<String, Instant> = BTreeMap::new();
-        loop {
-            let mark = server.mark(&["pods", "nodes"]);
-            if seen.replace(mark) != Some(mark) {
+        let mut due: BTreeMap<(String, &str), Instant> = BTreeMap::new();
+        let mut overdue = BTreeMap::new();
+        for moment in 0_u64.. {
+            let marks = [&self.virt, &self.phys].map(|site| site.server.mark(&WHAT_DECIDES));
+            // Once in a second for what the clock alone decides.
+            if seen.replace(marks) != Some(marks) || moment.is_multiple_of(10) {
                 deadlines = self.deadlines();
-                due.retain(|uid, _| deadlines.iter().any(|(known, ..)| known == uid));
+                due.retain(|(uid, _), _| deadlines.iter().any(|one| one.uid == *uid));
             }
             let now = self.clock.now();
-            for (uid, name, deadline) in &deadlines {
-                if *deadline > now {
-                    due.remove(uid);
-                    continue;
+            for one in &deadlines {
+                for (by, deadline, allowed) in
+                    [("its node's word", one.said, allowed), ("its policies", one.meant, allowed + to_hear)]
+                {
+                    let key = (one.uid.clone(), by);
+                    if deadline.is_none_or(|deadline| deadline > now) {
+                        due.remove(&key);
+                        continue;
+                    }
+                    let since = due.entry(key).or_insert_with(Instant::now).elapsed();
+                    if since > allowed {
+                        self.late(format!("{} is still there, {since:?} after its time by {by}", one.name));
+                    }
                 }
-                let since = *due.entry(uid.clone()).or_insert_with(Instant::now);
-                if since.elapsed() > allowed {
-                    self.late(format!("{name} is still there, {:?} after its time", since.elapsed()));
-                }
+            }
+            if moment.is_multiple_of(10) {
+                self.watch_the_transitions(&mut overdue, allowed + to_hear);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// The pods that have to go and have not begun to: uid, name, by when.
-    fn deadlines(&self) -> Vec<(String, String, Timestamp)> {
+    /// Reports every policy whose next transition is said to be at a time that has passed. `overdue` is since when that is so.
+    fn watch_the_transitions(
+        &self,
+        overdue: &mut BTreeMap<(&'static str, String), Instant>,
+        allowed: Duration,
+    ) {
+        let now = self.clock.now();
+        let binding = self.virt.server.get("clusterbindings", "", BINDING);
+        let begun = binding.as_ref().is_some_and(|binding| {
+            binding["metadata"]["finalizers"].to_string().contains(finalizers::CLUSTER_BINDING_SYNCER)
+                && !is_deleting(binding)
+        });
+        let mut found = BTreeSet::new();
+        for site in [&self.virt, &self.phys].into_iter().filter(|_| begun) {
+            for policy in site.server.list("resourceleasingpolicies", None) {
+                let next = text(&policy, "/status/nextTransitionTime").parse::<Timestamp>();
+                if text(&policy, "/spec/cluster") == BINDING && next.is_ok_and(|next| next < now) {
+                    found.insert((site.name, text(&policy, "/metadata/name").to_owned()));
+                }
+            }
+        }
+        overdue.retain(|policy, _| found.contains(policy));
+        for policy in found {
+            let since = overdue.entry(policy.clone()).or_insert_with(Instant::now).elapsed();
+            if since > allowed {
+                let (side, name) = policy;
+                self.late(format!("the next transition of {side} policy {name} is said to be {since:?} ago"));
+            }
+        }
+    }
+
+    /// The pods that have to go and have not begun to.
+    fn deadlines(&self) -> Vec<Deadline> {
         let mut all = Vec::new();
         for pod in self.virt.server.list("pods", None) {
             let node = self.virt.server.get("nodes", "", text(&pod, "/spec/nodeName"));
             // One that someone hid has to be found first.
             let node = node.filter(|node| label(node, labels::CLUSTER_BINDING) == BINDING);
-            let tenure = node.map(|node| VirtualNode::read(&object(&node)).tenure).unwrap_or_default();
-            let deadline = concerns(&pod, &tenure).min();
+            let tenure =
+                node.as_ref().map(|node| VirtualNode::read(&object(node)).tenure).unwrap_or_default();
+            let said = concerns(&pod, &tenure).min();
+            let meant = node.and_then(|node| self.has_to_go_by(&pod, &node));
             // What has ended waits for its twin to go, which has ended, too.
             let has_ended = matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed");
             let goes = !is_deleting(&pod) && !has_ended && label(&pod, labels::HOSTPORT_FAKE_POD) != TRUE;
-            let place = |pointer: &str| text(&pod, pointer).to_owned();
-            all.extend(
-                deadline
-                    .filter(|_| goes)
-                    .map(|deadline| (place("/metadata/uid"), place("/metadata/name"), deadline)),
-            );
+            if goes && (said.is_some() || meant.is_some()) {
+                let place = |pointer: &str| text(&pod, pointer).to_owned();
+                all.push(Deadline {
+                    uid: place("/metadata/uid"),
+                    name: place("/metadata/name"),
+                    said,
+                    meant,
+                });
+            }
         }
         all
     }
@@ -395,6 +453,7 @@ impl Scene {
                         ));
                     }
                     self.vnode_at_rest(raw, &vnode, &physical, lease.active)?;
+                    self.company_at_rest(vnode.name(), &physical.node.name, &parsed.uid)?;
                 }
             }
         }
@@ -533,6 +592,7 @@ impl Scene {
         self.phys.chaos.calm();
         self.stranger.chaos.calm();
         self.lead_astray(false);
+        crate::misspelt::correct(self);
         self.stop_the_windows();
         let within = if self.restored.load(Ordering::Relaxed) { REST_WITHIN * 3 } else { REST_WITHIN };
         let oracle = &self.world.oracle;

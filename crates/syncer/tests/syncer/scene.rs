@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::reclaims::Courses;
 use crate::rules::NOT_LATE;
 
 pub(crate) const MOUNT: &str = "mount";
@@ -86,6 +87,8 @@ pub(crate) struct Setting {
     pub(crate) lag: Duration,
     /// The only namespaces that the syncer is to follow; none: all.
     pub(crate) namespaces: &'static [&'static str],
+    /// Whether proxiers are found by their Service; else one is in the same process.
+    pub(crate) has_published_proxiers: bool,
 }
 
 impl Default for Setting {
@@ -98,6 +101,7 @@ impl Default for Setting {
             physical_minor: 36,
             lag: Duration::from_secs(10),
             namespaces: &[],
+            has_published_proxiers: false,
         }
     }
 }
@@ -121,13 +125,17 @@ pub(crate) struct Scene {
     pub(crate) renew_every: Duration,
     /// Every request that had to do with a Lease: when, how, and what came of it.
     pub(crate) renewals: Arc<Mutex<Vec<(Instant, http::Method, http::StatusCode)>>>,
+    /// What was asked for when nodes were listed.
+    pub(crate) node_lists: Arc<Mutex<Vec<String>>>,
+    /// When pods have to go, by what both servers were told.
+    pub(crate) courses: Courses,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
     pub(crate) metrics: Metrics,
     cluster_id: String,
-    physical_minor: u32,
     namespaces: &'static [&'static str],
+    has_published_proxiers: bool,
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -186,10 +194,23 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 impl Scene {
     pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
-        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag, namespaces } =
-            setting;
+        let Setting {
+            lender_has_policies,
+            start,
+            cluster_id,
+            nodes,
+            physical_minor,
+            lag,
+            namespaces,
+            has_published_proxiers,
+        } = setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
-        let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
+        let worker = Options {
+            with_crds: lender_has_policies,
+            start,
+            minor: Some(physical_minor),
+            ..Options::default()
+        };
         let phys = world.site_with("P", profile("P"), &worker);
         let stranger = world.site_with("stranger", profile("stranger"), &worker);
         let jumped: Arc<AtomicBool> = Arc::default();
@@ -212,12 +233,15 @@ impl Scene {
             metrics: Metrics::new("syncer"),
             renew_every: Duration::from_secs(10),
             renewals: Arc::default(),
+            node_lists: Arc::default(),
+            courses: Courses::default(),
             cluster_id,
-            physical_minor,
             namespaces,
+            has_published_proxiers,
         };
         scene.rules();
         scene.rules_of_offers(lag);
+        scene.rules_of_time(lag);
         for namespace in [NAMESPACE, FAKE_NAMESPACE, "web"] {
             scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
         }
@@ -382,6 +406,7 @@ impl Scene {
             virt,
             connected: Arc::default(),
             renewals: Arc::default(),
+            node_lists: Arc::default(),
             metrics: Metrics::new("syncer"),
             cluster_id: cluster_id.to_owned(),
             ..self.clone()
@@ -467,13 +492,13 @@ impl Scene {
             settings: Settings {
                 closing_notice: Duration::from_secs(600),
                 node_annotations: vec!["note".to_owned()],
-                physical_minor: Some(self.physical_minor),
+                physical_minor: None,
             },
             zone: Zone::utc(),
             renew_every: self.renew_every,
             holder: "test".into(),
             ports: Ports::default(),
-            proxier_here: Some(Some("10.9.9.9".into())),
+            proxier_here: (!self.has_published_proxiers).then(|| Some("10.9.9.9".into())),
             endpoints: ComputingEndpoints { domain: "cluster.local".into(), ..ComputingEndpoints::default() },
             seed: Some(self.world.seed),
         };
@@ -493,10 +518,16 @@ impl Scene {
 
     /// A client of the computing cluster, by which each renewal is known.
     fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let renewals = Arc::clone(&self.renewals);
+        let (renewals, node_lists) = (Arc::clone(&self.renewals), Arc::clone(&self.node_lists));
         self.virt.client_telling(&self.traffic, life, move |answered| {
             if answered.path.contains("/leases") {
                 renewals.lock().push((answered.asked_at, answered.method.clone(), answered.status));
+            }
+            if answered.path == "/api/v1/nodes"
+                && answered.method == http::Method::GET
+                && !answered.query.contains("watch=")
+            {
+                node_lists.lock().push(answered.query.to_owned());
             }
         })
     }
