@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
+use kubeocean_api::keys::labels;
 use kubeocean_model::rights::{Component, Question, in_computing, own_role};
 use kubeocean_sandbox::{COMPUTING, Cluster, Sandbox, Spec};
 use serde_json::{Value, json};
@@ -150,14 +151,38 @@ async fn everything_that_is_shipped_is_accepted() {
         if pods.lines().count() == 2 { Ok(()) } else { Err(pods) }
     })
     .await;
+    let manager: Value = serde_json::from_str(&kubectl(
+        &computing,
+        "get deployment kubeocean-manager -n kubeocean-system -o json",
+        "",
+    ))
+    .unwrap();
+    stays_off_virtual_nodes(&manager);
     let inline = kubectl(
         &computing,
         &format!("apply --server-side --dry-run=server -o json -k {ROOT}/config/inline"),
         "",
     );
-    callers_reach_the_manager_that_serves_virtual_nodes(&serde_json::from_str(&inline).unwrap());
+    let inline: Value = serde_json::from_str(&inline).unwrap();
+    stays_off_virtual_nodes(
+        inline["items"].as_array().unwrap().iter().find(|one| one["kind"] == "Deployment").unwrap(),
+    );
+    callers_reach_the_manager_that_serves_virtual_nodes(&inline);
     let built = kubectl(&computing, &format!("kustomize {ROOT}/config/default"), "");
     assert!(built.contains("image: kubeocean:0.1.0"), "the image comes from the kustomization");
+}
+
+/// A manager on a virtual node would depend on what it makes: each way to a node says that it is a real one.
+fn stays_off_virtual_nodes(deployment: &Value) {
+    let affinity = &deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+    let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let real = json!({ "key": labels::TYPE, "operator": "NotIn", "values": [labels::TYPE_VIRTUAL_KUBELET] });
+    let is_real = |term: &Value| {
+        let expressions = term["matchExpressions"].as_array();
+        expressions.is_some_and(|all| all.contains(&real))
+    };
+    let terms = terms.as_array().map(Vec::as_slice).unwrap_or_default();
+    assert!(!terms.is_empty() && terms.iter().all(is_real), "{affinity:#}");
 }
 
 /// Inline, its pod is the kubelet of virtual nodes: whoever may speak to those has to be let through to it.

@@ -21,5 +21,6 @@ mod licences;
 mod lifecycle;
 mod manager;
 mod managing;
+mod preflight;
 mod support;
 mod surface;

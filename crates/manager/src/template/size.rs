@@ -72,6 +72,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_size_asks_for_what_the_documentation_says() {
+        let of = |class: SizeClass| {
+            let asked = class.resources();
+            let words = |kind: &str| {
+                let word = |what: &str| asked[kind][what].as_str().unwrap_or_default().to_owned();
+                format!("{}/{}", word("cpu"), word("memory"))
+            };
+            [words("requests"), words("limits")]
+        };
+        assert_eq!(of(SizeClass::Small), ["100m/128Mi", "500m/512Mi"]);
+        assert_eq!(of(SizeClass::Medium), ["200m/256Mi", "1/1Gi"]);
+        assert_eq!(of(SizeClass::Large), ["500m/512Mi", "2/2Gi"]);
+    }
+
+    #[test]
     fn the_size_follows_the_nodes_but_does_not_flap() {
         use SizeClass::{Large, Medium, Small};
         for (nodes, class) in [(0, Small), (99, Small), (100, Medium), (1000, Medium), (1001, Large)] {

@@ -3,6 +3,7 @@
 //! Syncers and proxiers run on simulated nodes. Each test has a sandbox of its own: they kill managers and API servers.
 
 mod faults;
+mod inlined;
 mod leading;
 mod leasing;
 mod many;

@@ -1,16 +1,19 @@
 //! Virtual nodes in front of real control planes, with a scheduler and a node controller that believe them: two syncers of whom one leads.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kubeocean_api::keys::names::{FAKE_NAMESPACE, INSTALL_NAMESPACE, WORKER_NAMESPACE};
 use kubeocean_api::keys::taints::VNODE_KEY;
 use kubeocean_api::keys::{annotations, labels, reasons};
+use kubeocean_model::bind::MANAGER;
+use kubeocean_model::leasing::SYNCER;
 use kubeocean_sandbox::{COMPUTING, Spec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::place::{Place, apply, get, request, text};
+use super::place::{Place, apply, binding_path, get, request, text};
 use super::rights::{kubeconfig, manifest, with_shipped_rights};
 use super::vnodes::{all_are, policies, policy, ready, syncer_as, taints, usable, vnodes};
 use crate::access::{kubectl, until};
@@ -71,6 +74,7 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
         .await;
     }
 
+    each_says_what_is_its_own(&place).await;
     what_people_do_stays(&place).await;
     the_scheduler_believes_them(&place).await;
     let (came_back, back) = worker_stops(&place).await;
@@ -108,6 +112,38 @@ async fn leased_nodes_are_what_their_worker_cluster_says_through_everything() {
     is_unbound(&place).await;
     drop((standby, manager));
     place.stop().await;
+}
+
+/// Whose each part of a binding's status is: the manager and the syncer never write over each other.
+async fn each_says_what_is_its_own(place: &Place) {
+    let manager =
+        ["Connected", "ProxierReady", "Ready", "SyncerReady", "observedGeneration", "phase", "workerUID"];
+    let syncer = ["Leasing", "lastSyncTime", "nodes", "pods"];
+    let expected = BTreeMap::from([
+        (MANAGER.to_owned(), manager.map(str::to_owned).into()),
+        (SYNCER.to_owned(), syncer.map(str::to_owned).into()),
+    ]);
+    until("each says what is its own, and nobody else anything", async || {
+        let binding = get(&place.virt, &binding_path("w1")).await?;
+        let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for entry in binding["metadata"]["managedFields"].as_array().into_iter().flatten() {
+            let owned = owners.entry(text(&entry["manager"])).or_default();
+            for (field, below) in entry["fieldsV1"]["f:status"].as_object().into_iter().flatten() {
+                match field.trim_start_matches("f:") {
+                    "conditions" => {
+                        let keys = below.as_object().into_iter().flatten();
+                        let keys = keys.filter_map(|(key, _)| key.strip_prefix("k:"));
+                        let types = keys.map(|key| serde_json::from_str::<Value>(key).unwrap());
+                        owned.extend(types.map(|key| text(&key["type"])));
+                    }
+                    field => drop(owned.insert(field.to_owned())),
+                }
+            }
+        }
+        owners.retain(|_, owned| !owned.is_empty());
+        if owners == expected { Ok(()) } else { Err(format!("{owners:#?}")) }
+    })
+    .await;
 }
 
 /// A binding that goes takes all of its virtual nodes along, and what belongs to them.

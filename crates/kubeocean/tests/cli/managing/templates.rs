@@ -46,6 +46,28 @@ fn write(directory: &Path, text: &str) {
     std::fs::write(directory.join("values.yaml"), text).unwrap();
 }
 
+/// Whoever edits or deletes an autoscaler finds it as the template says, a moment later.
+async fn the_autoscaler_is_put_right(place: &Place) {
+    let path = format!(
+        "/apis/autoscaling/v2/namespaces/{INSTALL_NAMESPACE}/horizontalpodautoscalers/kubeocean-proxier-one"
+    );
+    let before = text(&get(&place.virt, &path).await.unwrap()["metadata"]["uid"]);
+    let edited = json!({"spec": {"maxReplicas": 3}});
+    request(&place.virt, "PATCH", &path, "application/merge-patch+json", &edited).await.unwrap();
+    until("what was edited is put right", async || {
+        let now = get(&place.virt, &path).await?;
+        if now["spec"]["maxReplicas"] == 9 { Ok(()) } else { Err(now["spec"].to_string()) }
+    })
+    .await;
+    request(&place.virt, "DELETE", &path, "application/json", &Value::Null).await.unwrap();
+    until("what was deleted is made anew", async || {
+        let now = get(&place.virt, &path).await?;
+        let is_new = text(&now["metadata"]["uid"]) != before && now["spec"]["maxReplicas"] == 9;
+        if is_new { Ok(()) } else { Err(now.to_string()) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn templates_are_followed_and_a_broken_one_costs_nothing_that_runs() {
     let place = Place::new(1).await;
@@ -66,6 +88,8 @@ async fn templates_are_followed_and_a_broken_one_costs_nothing_that_runs() {
         (&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]),
         (&json!(2), &json!(9))
     );
+
+    the_autoscaler_is_put_right(&place).await;
 
     // As an autoscaler would. The next roll leaves the number alone.
     let scaled = json!({"spec": {"replicas": 4}});

@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         }),
         case("the object is of another version").fresh().with(|case| case.object["spec"]["secretRef"] = 1.into()),
         case("an older binding has the clusterID").fresh().with(|case| case.rival = Some("w0")),
+        case("an older binding has the clusterID of one that is bound").with(|case| case.rival = Some("w0")),
         case("there is no Secret").fresh().found(Finding::NoSecret),
         case("the Secret may not be read").fresh().found(Finding::SecretForbidden("secrets \"s\" is forbidden".into())),
         case("the Secret has another key").fresh().found(Finding::NoKubeconfigKey),
@@ -59,11 +60,22 @@ pub(super) fn cases() -> Vec<Case> {
             server: server(),
             cause: "received fatal alert: CertificateExpired".into(),
         }),
+        case("the authority of the worker is another one").fresh().found(Finding::Unreachable {
+            server: server(),
+            cause: "invalid peer certificate: UnknownIssuer".into(),
+        }),
+        case("someone deleted the Secret").found(Finding::NoSecret),
+        case("the Secret may not be read any more").found(Finding::SecretForbidden("secrets \"s\" is forbidden".into())),
+        case("the kubeconfig was taken out of the Secret").found(Finding::NoKubeconfigKey),
         case("the lender has not made the namespace").fresh().found(Finding::MountNamespaceMissing),
         case("the lender deletes the namespace").found(Finding::MountNamespaceEnds),
         case("rights are missing").fresh().found(Finding::Denied {
             user: "system:serviceaccount:lender:kubeocean".into(),
             missing: vec!["create pods in namespace mount".into(), "watch nodes".into()],
+        }),
+        case("the lender took rights back").found(Finding::Denied {
+            user: "system:serviceaccount:lender:kubeocean".into(),
+            missing: vec!["create pods in namespace mount".into()],
         }),
         case("a bad new kubeconfig takes nothing down").found(Finding::BadKubeconfig("it is not YAML".into())),
         case("the kubeconfig leads to another cluster").found(worker("p-2")),
@@ -104,6 +116,14 @@ pub(super) fn cases() -> Vec<Case> {
             case.existing[1].object = Object::from_value(old).unwrap();
         }),
         case("the template is broken").with(|case| {
+            let message = "/etc/kubeocean/syncer-template/deployment.yaml: line 7: undefined value".into();
+            case.template = Some(TemplateFault { role: Role::Syncer, message });
+        }),
+        case("the template of the proxier is broken").with(|case| {
+            let message = "/etc/kubeocean/proxier-template/service.yaml: line 3: undefined value".into();
+            case.template = Some(TemplateFault { role: Role::Proxier, message });
+        }),
+        case("the template is broken, and nothing is there").fresh().with(|case| {
             let message = "/etc/kubeocean/syncer-template/deployment.yaml: line 7: undefined value".into();
             case.template = Some(TemplateFault { role: Role::Syncer, message });
         }),
@@ -204,6 +224,10 @@ pub(super) fn cases() -> Vec<Case> {
                         .into(),
                 );
             }),
+        case("forced: the syncer was done before")
+            .deleted(&[manager])
+            .annotated(annotations::FORCE_UNBIND, "it burnt")
+            .with(|case| case.existing.clear()),
         case("forced: the spec cannot be read, and nobody looks")
             .deleted(&[manager, syncer])
             .annotated(annotations::FORCE_UNBIND, "it burnt")
