@@ -40,9 +40,9 @@ pub struct Worker {
 impl Worker {
     /// As a binding says it; one that is gone says nothing.
     pub fn of(binding: Option<&BindingObject>) -> Self {
-        let parsed = binding.and_then(|object| object.parsed.as_ref().ok());
+        let followed = binding.and_then(|object| object.followed().ok());
         let secret =
-            parsed.map(|binding| Key::new(binding.secret_namespace.as_str(), binding.secret_name.as_str()));
+            followed.map(|binding| Key::new(binding.secret_namespace.as_str(), binding.secret_name.as_str()));
         let known = |object: &BindingObject| {
             object.bound_to().into_iter().chain(object.accepted()).map(str::to_owned).collect()
         };

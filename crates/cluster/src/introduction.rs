@@ -105,7 +105,7 @@ impl Introduction<'_> {
             let object = self.patiently(async || virt.get(&kinds::BINDING, &key).await).await;
             let trouble = match object
                 .map_err(WhoIsIt::Unknown)?
-                .map(|object| BindingObject::read(&object).parsed)
+                .map(|object| BindingObject::read(&object).followed().cloned().map_err(<[_]>::to_vec))
             {
                 Some(Ok(binding)) => return Ok((virtual_cluster, binding)),
                 Some(Err(faults)) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),

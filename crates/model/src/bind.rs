@@ -47,6 +47,8 @@ pub struct BindingObject {
     pub parsed: Result<Binding, Vec<BindingFault>>,
     /// All that is wrong with it.
     pub faults: Vec<BindingFault>,
+    /// What it stands for as long as it cannot be read.
+    stand_in: Option<Binding>,
     /// What was last said about it.
     pub status: ClusterBindingStatus,
     cluster_id: Option<String>,
@@ -68,12 +70,14 @@ impl BindingObject {
         match read() {
             Ok(binding) => {
                 let (parsed, faults) = Binding::parse_unless_it_goes(&binding);
-                Self { meta, parsed, faults, status: binding.status.unwrap_or_default(), cluster_id }
+                let stand_in = if parsed.is_err() { Binding::stand_in(&binding) } else { None };
+                let status = binding.status.unwrap_or_default();
+                Self { meta, parsed, faults, stand_in, status, cluster_id }
             }
             Err(error) => {
                 let status = object.field("status").ok().flatten().unwrap_or_default();
                 let faults = vec![BindingFault::Unreadable(error.to_string())];
-                Self { meta, parsed: Err(faults.clone()), faults, status, cluster_id }
+                Self { meta, parsed: Err(faults.clone()), faults, stand_in: None, status, cluster_id }
             }
         }
     }
@@ -99,8 +103,18 @@ impl BindingObject {
         self.cluster_id.as_deref().filter(|_| valid)
     }
 
+    /// What is followed of it by who knows nothing of what it said before. One that is bound and was misspelt since stands for the nodes
+    /// that it has; nothing new is leased by it.
+    pub fn followed(&self) -> Result<&Binding, &[BindingFault]> {
+        match (&self.parsed, &self.stand_in) {
+            (Ok(binding), _) => Ok(binding),
+            (Err(_), Some(binding)) if self.bound_to().is_some() => Ok(binding),
+            (Err(faults), _) => Err(faults),
+        }
+    }
+
     /// What is wrong with it, in one line.
-    fn faults_in_words(&self) -> String {
+    pub(crate) fn faults_in_words(&self) -> String {
         self.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 

@@ -124,6 +124,17 @@ impl Binding {
         }
     }
 
+    /// What one stands for that was followed and cannot be any more, to who does not know what it said before: the nodes that it has are
+    /// those that it meant.
+    pub(crate) fn stand_in(object: &ClusterBinding) -> Option<Self> {
+        let (binding, faults) = Self::read(object);
+        let mut binding = binding.filter(|_| faults.iter().all(BindingFault::is_forgiven_who_goes))?;
+        if faults.iter().any(|fault| matches!(fault, BindingFault::Selector(_))) {
+            binding.selector = NodeSelector::default();
+        }
+        Some(binding)
+    }
+
     /// What can be made of an object, and everything that is wrong with it.
     fn read(object: &ClusterBinding) -> (Option<Self>, Vec<BindingFault>) {
         let spec = &object.spec;

@@ -24,6 +24,8 @@ const COUNTS_EVERY: SignedDuration = SignedDuration::from_secs(10);
 pub struct Tally {
     /// Virtual nodes.
     pub nodes: usize,
+    /// Those of them that are about to go.
+    pub leaving: usize,
     /// Pods that run in the worker cluster.
     pub pods: usize,
     /// Nodes of the worker cluster.
@@ -130,37 +132,57 @@ fn words(object: &BindingObject, tally: &Tally, is_deleting: bool) -> (bool, Rea
             format!("the worker cluster is given back: {nodes} virtual nodes are left"),
         );
     }
-    match &tally.refusal {
+    if object.parsed.is_err() {
+        let message = format!(
+            "{}; until that is corrected nothing more is leased, and the {nodes} virtual nodes go on as the binding was before",
+            object.faults_in_words()
+        );
+        return (false, Reason::ValidationFailed, message);
+    }
+    let allowed = *allowed > 0;
+    let (reason, message) = match &tally.refusal {
         Some(refusal @ NoLease::PermissionDenied { .. }) => {
-            (false, Reason::PermissionDenied, refusal.to_string())
+            return (false, Reason::PermissionDenied, refusal.to_string());
         }
-        Some(refusal) if *nodes == 0 && *allowed == 0 => {
-            (false, refusal.reason().unwrap_or(Reason::NoPolicy), refusal.to_string())
-        }
-        _ if *nodes == 0 && *physical == 0 => {
-            (false, Reason::NoPolicy, "the worker cluster has no node".to_owned())
-        }
-        _ if *nodes == 0 && *allowed == 0 => {
+        _ if allowed => (Reason::Leasing, leased(tally)),
+        Some(refusal) => (refusal.reason().unwrap_or(Reason::NoPolicy), refusal.to_string()),
+        None if *physical == 0 => (Reason::NoPolicy, "the worker cluster has no node".to_owned()),
+        None => {
             let name = &object.meta.name;
             let message = format!(
                 "none of the {physical} nodes of the worker cluster is leased: spec.nodeSelector of ClusterBinding `{name}` means none \
                  of them, or no machine is behind them"
             );
-            (false, Reason::NoPolicy, message)
+            (Reason::NoPolicy, message)
         }
-        _ => {
-            let closed = if tally.closed { ", all of them outside of their windows" } else { "" };
-            let never = tally.never_open.as_ref().map(|(count, policies)| {
-                format!(
-                    "; {count} of them never open, because the windows of policies `{}` do not meet: change spec.timeWindows of one \
-                     of them",
-                    policies.join("` and `")
-                )
-            });
-            let never = never.unwrap_or_default();
-            let message = format!("{nodes} of {physical} nodes are leased{closed}{never}");
-            (true, Reason::Leasing, message)
-        }
+    };
+    (allowed, reason, message + &leave(if allowed { tally.leaving } else { *nodes }))
+}
+
+/// What is leased, where something may be.
+fn leased(tally: &Tally) -> String {
+    let Tally { physical, allowed, .. } = tally;
+    let there = tally.nodes.saturating_sub(tally.leaving);
+    let closed = if tally.closed { ", all of them outside of their windows" } else { "" };
+    let coming = match allowed.saturating_sub(there) {
+        0 => String::new(),
+        1 => "; 1 more is on its way".to_owned(),
+        more => format!("; {more} more are on their way"),
+    };
+    let never = tally.never_open.as_ref().map(|(count, policies)| {
+        format!(
+            "; {count} of them never open, because the windows of policies `{}` do not meet: change spec.timeWindows of one of them",
+            policies.join("` and `")
+        )
+    });
+    format!("{there} of {physical} nodes are leased{closed}{}{coming}", never.unwrap_or_default())
+}
+
+fn leave(leaving: usize) -> String {
+    match leaving {
+        0 => String::new(),
+        1 => "; 1 virtual node leaves".to_owned(),
+        leaving => format!("; {leaving} virtual nodes leave"),
     }
 }
 
@@ -180,3 +202,6 @@ pub fn not_readable(kind: &Kind, binding: &str) -> Telling {
     );
     Telling::event(true, EventReason::NotReadable, message)
 }
+
+#[cfg(test)]
+mod tests;

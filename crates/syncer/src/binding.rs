@@ -8,6 +8,7 @@ use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::events;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
+use kubeocean_cluster::store::Entry;
 use kubeocean_model::action::{Action, Dependents, Kind, Verb, kinds};
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Side, Virtual};
@@ -17,6 +18,7 @@ use kubeocean_model::policies;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::{self, Worker};
 
+use crate::seen::SeenVnode;
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
@@ -71,9 +73,11 @@ impl Syncer {
         }
         let (refusal, closed) = self.standings.summary();
         let pods = self.world.usage.ours();
-        let nodes = self.world.vnodes.len();
+        let vnodes = self.world.vnodes.all();
+        let leaves = |seen: &Entry<SeenVnode>| seen.0.tenure.leaving.is_some();
+        let (nodes, leaving) = (vnodes.len(), vnodes.iter().filter(|(_, seen)| leaves(seen)).count());
         let never_open = self.standings.never_open();
-        Some(Tally { nodes, pods, physical, allowed, refusal, closed, never_open })
+        Some(Tally { nodes, leaving, pods, physical, allowed, refusal, closed, never_open })
     }
 
     /// Tells once of what may not be read in the worker cluster, and again only if it was mended in between.

@@ -11,6 +11,7 @@ use kubeocean_api::keys::{labels, reasons};
 use kubeocean_cluster::apply::Outcome;
 use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::look_again;
+use kubeocean_cluster::store::Entry;
 use kubeocean_model::action::{Action, Verb, kinds};
 use kubeocean_model::bind::{Leftover, Telling};
 use kubeocean_model::binding::Binding;
@@ -18,9 +19,11 @@ use kubeocean_model::key::{Key, Physical, Side, Virtual};
 use kubeocean_model::lease::{self, Explanation};
 use kubeocean_model::naming::VnodeName;
 use kubeocean_model::reclaim::VirtualPod;
-use kubeocean_model::vnode::{self, Situation, VirtualNode, Worker};
+use kubeocean_model::selector::NodeSelector;
+use kubeocean_model::vnode::{self, Cause, Situation, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
+use crate::seen::SeenVnode;
 use crate::standing::Standing;
 use crate::syncer::Syncer;
 use crate::world::Duty;
@@ -30,6 +33,10 @@ const ASK_FOR_PORTS: Duration = Duration::from_secs(1);
 
 /// While a node waits for pods that only the server knows of.
 const LOOK_FOR_PODS: Duration = Duration::from_secs(5);
+
+fn has_company(worker: &Worker, binding: &Binding, existing: &VirtualNode) -> bool {
+    matches!(worker, Worker::Known) || (binding.is_deleting && existing.tenure.leaving.is_some())
+}
 
 impl Syncer {
     /// One round for one node.
@@ -45,13 +52,13 @@ impl Syncer {
         let is_behind = self.pulse.is_behind();
         self.remind(&duty, self.timekeeping.due(name), now);
         let existing = self.world.vnode_of(name);
+        let is_held_back = existing.is_none() && self.is_misspelt();
+        let binding = self.as_it_was_for(existing.as_deref(), binding);
         let seen = self.world.nodes.get(&Key::<Physical>::cluster_scoped(&**name));
         let policies = self.policies.read();
         let node = seen.as_ref().and_then(|seen| seen.0.as_ref().ok()).map(|node| &node.node);
         let explained = |by: &lease::Policies| {
-            let explain =
-                |node| self.world.usage.with(name, |all| Explanation::of(&binding, by, node, all, now));
-            node.map(explain)
+            node.map(|node| self.world.usage.with(name, |all| Explanation::of(&binding, by, node, all, now)))
         };
         let explanation = explained(&policies.all);
         let remaining = node.map(|node| self.world.usage.with(name, |all| all.remaining_of(node.base())));
@@ -61,14 +68,15 @@ impl Syncer {
         };
         if matches!(worker, Worker::Known) {
             // One that cannot be read was looked at all the same.
-            let standing = seen.as_ref().map(|_| explanation.as_ref().map(Standing::of).unwrap_or_default());
+            let explanation = explanation.as_ref().filter(|_| !is_held_back);
+            let standing = seen.as_ref().map(|_| explanation.map(Standing::of).unwrap_or_default());
             self.note_standing(name, standing);
         }
         let existing = existing.as_deref().map(|seen| self.as_remembered(&seen.0));
         let existing = existing.as_deref();
         // A node that is leased goes on by what its lender said last, as long as nobody may read what he says now.
         let last_word = policies.last_word.as_ref().filter(|_| existing.is_some());
-        let is_behind = is_behind || last_word.is_some();
+        let is_behind = is_behind || last_word.is_some() || is_held_back;
         let explanation = last_word.map_or(explanation, explained);
         let derived = self.name_of(&binding, name);
         let vnode = existing.map_or(derived.as_str(), VirtualNode::name);
@@ -127,9 +135,7 @@ impl Syncer {
             self.ports.release(&self.subject.uid, vnode);
         }
         // What goes needs no word of the worker cluster; what stays has whatever that says.
-        let company = existing.filter(|existing| {
-            matches!(worker, Worker::Known) || (binding.is_deleting && existing.tenure.leaving.is_some())
-        });
+        let company = existing.filter(|existing| has_company(&worker, &binding, existing));
         if let Some(existing) = company.filter(|_| decision.actions.is_empty())
             && let Err(verdict) = self.keep_company(&duty, &binding, existing).await
         {
@@ -138,6 +144,15 @@ impl Syncer {
         // What the store has not heard of yet comes in time, or is gone by then.
         let again = look_again(decision.again_at, now);
         if unseen > 0 { again.at_most(LOOK_FOR_PODS) } else { again }
+    }
+
+    /// A stand-in for a binding that nobody can read selects all that it has; not what was no longer selected when that was still known.
+    fn as_it_was_for(&self, existing: Option<&Entry<SeenVnode>>, binding: Binding) -> Binding {
+        let leaving = existing.and_then(|seen| self.world.tenure_of(&seen.0)?.leaving);
+        if leaving.is_some_and(|leaving| leaving.cause == Cause::NotSelected) && self.is_stood_in_for() {
+            return Binding { selector: NodeSelector::nothing(), ..binding };
+        }
+        binding
     }
 
     /// Writes what was decided, and remembers the node's tenure. Gives the node's uid, if there is one.

@@ -114,8 +114,9 @@ pub async fn run_inline(
     let virtual_cluster = virtual_cluster_uid(&virt).await?;
     let object = virt.get(&kinds::BINDING, &Key::cluster_scoped(binding.as_str())).await?;
     let object = object.filter(|object| *object.meta.uid == *uid).ok_or("its ClusterBinding is gone")?;
-    let parsed = BindingObject::read(&object).parsed.map_err(|faults| faults[0].to_string())?;
-    let subject = subject(&parsed, &namespace, &virtual_cluster, &nodes.pods);
+    let object = BindingObject::read(&object);
+    let binding = object.followed().map_err(|faults| faults[0].to_string())?;
+    let subject = subject(binding, &namespace, &virtual_cluster, &nodes.pods);
     let (metrics, taken) = (virt.metrics().clone(), ports.clone());
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),

@@ -407,10 +407,21 @@ impl Syncer {
         self.world.bindings.get(&key).filter(|seen| *seen.0.meta.uid == *self.subject.uid)
     }
 
-    /// The binding, once something may be written for it.
+    /// The binding, once something may be written for it. One that someone has misspelt is followed as it was before: what is borrowed
+    /// is given back in time, whoever writes what.
     pub(crate) fn binding(&self) -> Option<Binding> {
         let seen = self.binding_object().filter(|seen| has_begun(&seen.0))?;
-        seen.0.parsed.clone().ok()
+        self.world.good.follow(&seen.0)
+    }
+
+    /// Whether the binding cannot be read now: nobody knows what more it would lease.
+    pub(crate) fn is_misspelt(&self) -> bool {
+        self.binding_object().is_some_and(|seen| seen.0.parsed.is_err())
+    }
+
+    /// Whether it cannot be read, and this process does not know what it said before.
+    pub(crate) fn is_stood_in_for(&self) -> bool {
+        self.binding_object().is_some_and(|seen| seen.0.parsed.is_err() && !self.world.good.knows(&seen.0))
     }
 
     pub(crate) fn vnode_settings(&self) -> Settings {

@@ -29,7 +29,7 @@ use crate::seen::{
 };
 use crate::several::Several;
 use crate::usage::{SeenPod, Usage};
-use crate::world::{Duty, Ended, Subject, Tenures, Watching, World};
+use crate::world::{Duty, Ended, LastGood, Subject, Tenures, Watching, World};
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
 const CROWD: Duration = Duration::from_secs(1);
@@ -70,7 +70,8 @@ impl<'a> Watch<'a> {
         store
     }
 
-    pub(crate) fn bindings(&mut self) -> Store<Virtual, SeenBinding> {
+    pub(crate) fn bindings(&mut self, good: &LastGood) -> Store<Virtual, SeenBinding> {
+        let good = good.clone();
         let (told, world, uid) = (self.queue.clone(), Arc::clone(&self.known), Arc::clone(&self.subject.uid));
         let informer = Informer::<Virtual, SeenBinding>::of(self.virt, kinds::BINDING)
             .fields(format!("metadata.name={}", self.subject.binding))
@@ -80,13 +81,8 @@ impl<'a> Watch<'a> {
                     (seen.0.meta.generation, seen.0.meta.is_deleting(), seen.0.meta.finalizers.clone())
                 };
                 let concerns = change.new.is_some_and(|seen| *seen.0.meta.uid == *uid);
-                let mirrors = |seen: &Arc<Entry<SeenBinding>>| {
-                    seen.0.parsed.as_ref().ok().map(|binding| binding.service_namespaces.clone())
-                };
-                if concerns
-                    && change.old.and_then(mirrors) != change.new.and_then(mirrors)
-                    && let Some(world) = &*world.read()
-                {
+                let brings_others = concerns && change.new.is_some_and(|seen| good.note(&seen.0));
+                if brings_others && let Some(world) = &*world.read() {
                     world.slices_switches.iter().for_each(Switch::relist);
                 }
                 if concerns

@@ -15,6 +15,7 @@ use kubeocean_cluster::progress::Progress;
 use kubeocean_cluster::queue::{Queue, QueueKey};
 use kubeocean_cluster::store::{Change, Entry, Store};
 use kubeocean_model::action::{Kind, kinds};
+use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, Physical, Side, Virtual};
@@ -144,6 +145,8 @@ pub struct World {
     pub physical_policies: Store<Physical, Object>,
     /// What virtual nodes remembered last, by name: for those from which someone takes it away.
     tenures: Tenures,
+    /// What the binding said when it could last be read.
+    pub(crate) good: LastGood,
     /// How often policies have changed.
     pub(crate) policy_edits: Arc<AtomicU64>,
     /// Who uses how much of each node.
@@ -220,6 +223,7 @@ impl World {
         let mut watch = Watch::new(virt, phys, subject, queue, leases);
         let ended = Ended::default();
         let tenures = Tenures::default();
+        let good = LastGood::default();
         let vnodes = watch.vnodes(&tenures);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
@@ -227,7 +231,7 @@ impl World {
         let world = Self {
             nodes: watch.nodes(),
             pods: watch.pods(&vnodes, &ended),
-            bindings: watch.bindings(),
+            bindings: watch.bindings(&good),
             virtual_csi: watch.virtual_csi(),
             physical_csi: watch.physical_csi(),
             budgets: watch.budgets(),
@@ -255,6 +259,7 @@ impl World {
             proxier_service: watch.proxier_service(),
             vnodes,
             tenures,
+            good,
             policy_edits,
             usage,
         };
@@ -406,8 +411,8 @@ impl World {
     /// Whether Services of a namespace are brought along; as long as nobody knows, they may be.
     pub(crate) fn mirrors(&self, namespace: &str, subject: &Subject) -> bool {
         let seen = self.bindings.get(&Key::cluster_scoped(&*subject.binding));
-        let binding = seen.as_ref().and_then(|seen| seen.0.parsed.as_ref().ok());
-        binding.is_none_or(|binding| services::is_mirrored(binding, namespace, &subject.install_namespace))
+        let binding = seen.as_ref().and_then(|seen| self.good.follow(&seen.0));
+        binding.is_none_or(|binding| services::is_mirrored(&binding, namespace, &subject.install_namespace))
     }
 
     /// The V claim that a volume of P serves: by its claim there, or by the V volume that it is.
@@ -499,6 +504,34 @@ impl World {
         budgets
             .iter()
             .any(|budget| budget.selector.as_ref().is_some_and(|selector| selector.matches(&labels)))
+    }
+}
+
+/// What the binding said when it could last be read. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct LastGood(Arc<Mutex<Option<Binding>>>);
+
+impl LastGood {
+    /// Remembers what it says, if it can be read; whether other Services are brought along now.
+    pub(crate) fn note(&self, object: &BindingObject) -> bool {
+        let Ok(now) = &object.parsed else { return false };
+        let before = self.0.lock().replace(now.clone());
+        before.is_none_or(|before| before.service_namespaces != now.service_namespaces)
+    }
+
+    /// Whether it could be read once.
+    pub(crate) fn knows(&self, object: &BindingObject) -> bool {
+        self.0.lock().as_ref().is_some_and(|good| *good.uid == *object.meta.uid)
+    }
+
+    /// What is followed of it: what it says, or what it said before someone misspelt it.
+    pub(crate) fn follow(&self, object: &BindingObject) -> Option<Binding> {
+        if let Ok(binding) = &object.parsed {
+            return Some(binding.clone());
+        }
+        let before = self.0.lock().clone().filter(|before| *before.uid == *object.meta.uid);
+        let before = before.or_else(|| object.followed().ok().cloned());
+        before.map(|before| Binding { is_deleting: object.meta.is_deleting(), ..before })
     }
 }
 
