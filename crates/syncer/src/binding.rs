@@ -1,5 +1,6 @@
 //! The binding: the finalizer, the condition `Leasing`, the counts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kubeocean_api::keys::labels;
@@ -17,13 +18,39 @@ use kubeocean_model::object::{Meta, Object};
 use kubeocean_model::policies;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::vnode::{self, Worker};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::seen::SeenVnode;
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
-/// A virtual node that someone hides while nobody watches is found this much later. It is one question that nothing answers.
+/// A virtual node that someone hides while nobody watches is found this much later. It is one question that nothing answers; but the
+/// server looks at all its nodes for that.
 const LOOK_FOR_HIDDEN: Duration = Duration::from_secs(300);
+
+/// When hidden virtual nodes are looked for. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Search(Arc<Mutex<Option<Instant>>>);
+
+impl Search {
+    /// One may have been hidden a moment ago; or nobody knows since when nobody has looked.
+    pub(crate) fn suspect(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Begins one, if it is time; else, how long it is until then.
+    fn begin(&self) -> Result<(), Duration> {
+        let mut begun = self.0.lock();
+        match begun.map(|at| LOOK_FOR_HIDDEN.saturating_sub(at.elapsed())) {
+            Some(rest) if !rest.is_zero() => Err(rest),
+            _ => {
+                *begun = Some(Instant::now());
+                Ok(())
+            }
+        }
+    }
+}
 
 /// As often as the worker cluster is asked whether it is there.
 const LEARN_BEFORE_LEAVING: Duration = Duration::from_secs(5);
@@ -38,10 +65,17 @@ impl Syncer {
         let Some(seen) = self.binding_object() else { return Verdict::Done };
         let object = &seen.0;
         let now = self.reconciler.clock.now();
-        if let Some(binding) = self.binding()
-            && let Err(verdict) = self.show_hidden(&binding).await
-        {
-            return verdict;
+        let mut look_for_hidden = LOOK_FOR_HIDDEN;
+        if let Some(binding) = self.binding() {
+            match self.world.hidden.begin() {
+                Err(rest) => look_for_hidden = rest,
+                Ok(()) => {
+                    if let Err(verdict) = self.show_hidden(&binding).await {
+                        self.world.hidden.suspect();
+                        return verdict;
+                    }
+                }
+            }
         }
         let is_known = matches!(self.pulse.worker(), Worker::Known);
         let tally = if is_known { self.tally() } else { None };
@@ -61,7 +95,7 @@ impl Syncer {
             self.tell(&subject, &decision.events);
             self.tell_of_rights(&subject);
         }
-        look_again(decision.again_at, now).at_most(LOOK_FOR_HIDDEN)
+        look_again(decision.again_at, now).at_most(look_for_hidden)
     }
 
     /// What there is; `None` before each node was looked at: until then nobody knows whether none is leased.

@@ -359,6 +359,7 @@ impl Syncer {
         if stop.run_until_cancelled(self.learn_ports()).await.is_none() {
             return;
         }
+        self.world.hidden.suspect();
         self.world.look_at_everything(&self.reconciler.queue);
         // Also what was there in an earlier term of ours: nobody has told us of its end.
         let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());

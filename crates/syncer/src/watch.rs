@@ -21,6 +21,7 @@ use parking_lot::RwLock;
 use crate::belongings::{
     COPY_OF, FOR_CLAIM, OF_ORIGINAL, OF_POD, SeenMeta, VOLUME_OF, concerned, original_of,
 };
+use crate::binding::Search;
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
 use crate::seen::{
@@ -95,7 +96,8 @@ impl<'a> Watch<'a> {
         self.keep("binding", informer)
     }
 
-    pub(crate) fn vnodes(&mut self, tenures: &Tenures) -> Store<Virtual, SeenVnode> {
+    pub(crate) fn vnodes(&mut self, tenures: &Tenures, hidden: &Search) -> Store<Virtual, SeenVnode> {
+        let hidden = hidden.clone();
         let (world, told, renewed) = (Arc::clone(&self.known), self.queue.clone(), self.leases.clone());
         let (remembered, uid) = (tenures.clone(), Arc::clone(&self.subject.uid));
         let informer = Informer::<Virtual, SeenVnode>::of(self.virt, kinds::NODE)
@@ -107,6 +109,10 @@ impl<'a> Watch<'a> {
                 remembered.follow(change);
                 if change.old.is_none() {
                     renewed.add(change.key.name.to_string());
+                }
+                // It is gone, or someone took away what it is found by: a watch says the same of both.
+                if change.new.is_none() {
+                    hidden.suspect();
                 }
                 for vnode in change.old.into_iter().chain(change.new) {
                     told.add(Duty::Node(vnode.0.physical_name.as_str().into()));

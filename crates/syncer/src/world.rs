@@ -27,6 +27,7 @@ use kubeocean_model::vnode::{Tenure, VirtualNode};
 use parking_lot::Mutex;
 
 use crate::belongings::{Belongings, SeenMeta, concerned, original_of};
+use crate::binding::Search;
 use crate::claims::{claim_copied_by, claim_named_by};
 use crate::references::References;
 use crate::seen::{
@@ -147,6 +148,8 @@ pub struct World {
     tenures: Tenures,
     /// What the binding said when it could last be read.
     pub(crate) good: LastGood,
+    /// When virtual nodes were last looked for that someone has hidden.
+    pub(crate) hidden: Search,
     /// How often policies have changed.
     pub(crate) policy_edits: Arc<AtomicU64>,
     /// Who uses how much of each node.
@@ -224,7 +227,8 @@ impl World {
         let ended = Ended::default();
         let tenures = Tenures::default();
         let good = LastGood::default();
-        let vnodes = watch.vnodes(&tenures);
+        let hidden = Search::default();
+        let vnodes = watch.vnodes(&tenures, &hidden);
         let usage = Usage::new(subject);
         let policy_edits = Arc::default();
         let (slices, slices_switches) = watch.slices();
@@ -260,6 +264,7 @@ impl World {
             vnodes,
             tenures,
             good,
+            hidden,
             policy_edits,
             usage,
         };
