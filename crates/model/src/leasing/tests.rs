@@ -22,8 +22,8 @@ fn said(tally: &Tally) -> (bool, &'static str, String) {
     (holds, reason.as_str(), message)
 }
 
-fn no_policy() -> Option<NoLease> {
-    Some(NoLease::NoPolicy { binding: "w1".to_owned(), side: Side::Physical })
+fn no_policy() -> NoLease {
+    NoLease::NoPolicy { binding: "w1".to_owned(), side: Side::Physical }
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn nodes_on_their_way_are_not_counted_as_leased() {
 
 #[test]
 fn what_was_withdrawn_is_not_leased_though_its_nodes_are_there_for_their_grace() {
-    let tally = Tally { nodes: 3, leaving: 3, physical: 3, refusal: no_policy(), ..Tally::default() };
+    let tally = Tally { nodes: 3, leaving: 3, physical: 3, refusal: Some(no_policy()), ..Tally::default() };
     let (holds, reason, message) = said(&tally);
     assert_eq!((holds, reason), (false, "NoPolicy"));
     assert!(message.contains("create one there with spec.cluster `w1`"), "{message}");
@@ -51,8 +51,14 @@ fn what_was_withdrawn_is_not_leased_though_its_nodes_are_there_for_their_grace()
 
 #[test]
 fn of_what_is_withdrawn_in_part_the_rest_is_leased() {
-    let tally =
-        Tally { nodes: 3, leaving: 1, physical: 3, allowed: 2, refusal: no_policy(), ..Tally::default() };
+    let tally = Tally {
+        nodes: 3,
+        leaving: 1,
+        physical: 3,
+        allowed: 2,
+        refusal: Some(no_policy()),
+        ..Tally::default()
+    };
     let expected = "2 of 3 nodes are leased; 1 virtual node leaves";
     assert_eq!(said(&tally), (true, "Leasing", expected.to_owned()));
     // One that someone deleted by hand leaves, and comes back.
