@@ -15,6 +15,7 @@ mod reflect_laws;
 mod server;
 mod vectors;
 mod vnode;
+mod vnode_windows;
 mod window_laws;
 
 use kubeocean_api::ClusterBinding;

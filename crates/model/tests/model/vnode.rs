@@ -22,19 +22,23 @@ use serde_json::{Value, json};
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/vnode.txt");
 
 /// One node of a worker cluster, what V has of it, and what time it is.
-struct Life {
-    text: String,
+pub(crate) struct Life {
+    pub(crate) text: String,
     binding: Binding,
-    node: Option<Value>,
-    policies: Vec<Value>,
+    pub(crate) node: Option<Value>,
+    pub(crate) policies: Vec<Value>,
+    /// The borrower's policies.
+    pub(crate) computing: Vec<Value>,
+    /// Whether the worker cluster knows what policies are.
+    pub(crate) is_served: bool,
     used: Vec<(&'static str, &'static str)>,
     worker: Worker,
     is_behind: bool,
     /// Whether the lender's policies may be read.
     is_readable: bool,
-    vnode: Option<Value>,
-    pods: Vec<Value>,
-    now: Timestamp,
+    pub(crate) vnode: Option<Value>,
+    pub(crate) pods: Vec<Value>,
+    pub(crate) now: Timestamp,
     version: u64,
 }
 
@@ -42,7 +46,7 @@ fn object(value: &Value) -> Object {
     Object::from_value(value.clone()).unwrap()
 }
 
-fn policy(spec: Value) -> Value {
+pub(crate) fn policy(spec: Value) -> Value {
     let mut spec = spec;
     spec["cluster"] = "w1".into();
     json!({
@@ -52,7 +56,7 @@ fn policy(spec: Value) -> Value {
 }
 
 impl Life {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             text: String::new(),
             binding: crate::binding(),
@@ -73,6 +77,8 @@ impl Life {
                 },
             })),
             policies: vec![policy(json!({}))],
+            computing: Vec::new(),
+            is_served: true,
             used: Vec::new(),
             worker: Worker::Known,
             is_behind: false,
@@ -84,7 +90,7 @@ impl Life {
         }
     }
 
-    fn wait(&mut self, seconds: i64) {
+    pub(crate) fn wait(&mut self, seconds: i64) {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
@@ -95,11 +101,15 @@ impl Life {
             physical_minor: Some(35),
         };
         let node = self.node.as_ref().map(|node| PhysicalNode::read(&object(node)));
-        let candidates =
-            self.policies.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect();
-        let worker =
-            if self.is_readable { WorkerPolicies::Served(candidates) } else { WorkerPolicies::Unreadable };
-        let policies = Policies { worker, computing: Vec::new() };
+        let candidates = |policies: &[Value]| {
+            policies.iter().map(|one| SeenPolicy::read(&object(one), &Zone::utc()).candidate).collect()
+        };
+        let worker = match (self.is_served, self.is_readable) {
+            (true, true) => WorkerPolicies::Served(candidates(&self.policies)),
+            (true, false) => WorkerPolicies::Unreadable,
+            (false, _) => WorkerPolicies::NotServed,
+        };
+        let policies = Policies { worker, computing: candidates(&self.computing) };
         let mut ledger = Ledger::default();
         let used: Resources =
             self.used.iter().map(|(resource, amount)| (*resource, amount.parse().unwrap())).collect();
@@ -141,7 +151,7 @@ impl Life {
     }
 
     /// Plans, writes down what is to be written, and writes it, until there is nothing left to write.
-    fn step(&mut self, title: &str) {
+    pub(crate) fn step(&mut self, title: &str) {
         writeln!(self.text, "# {title}").unwrap();
         for round in 0.. {
             assert!(round < 4, "{title}: it does not come to rest\n{}", self.text);
@@ -183,7 +193,7 @@ impl Life {
     }
 
     /// What becomes of a pod on it.
-    fn pod(&mut self, title: &str, pod: &Value, has_budget: bool) {
+    pub(crate) fn pod(&mut self, title: &str, pod: &Value, has_budget: bool) {
         let vnode = VirtualNode::read(&object(self.vnode.as_ref().unwrap()));
         let pod = VirtualPod::read(object(pod));
         let decision = reclaim::plan(&reclaim::Situation {
@@ -242,7 +252,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn pod(name: &str, more: &Value) -> Value {
+pub(crate) fn pod(name: &str, more: &Value) -> Value {
     let mut pod = json!({
         "metadata": {"namespace": "web", "name": name, "uid": format!("u-{name}")},
         "spec": {"nodeName": "vnode-w1-n1", "terminationGracePeriodSeconds": 300},
