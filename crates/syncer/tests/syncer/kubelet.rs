@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kubeocean_api::keys::annotations;
 use serde_json::{Value, json};
 
@@ -12,6 +13,9 @@ pub(crate) const JOB: &str = "job";
 
 /// Pods whose name begins so fit on no node.
 pub(crate) const NOWHERE: &str = "nowhere";
+
+/// Pods whose name begins so take all the time that they have to end.
+pub(crate) const SLOW: &str = "slow";
 
 /// How often they look around.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -56,6 +60,10 @@ impl Scene {
                 server.call("scheduler", "POST", &format!("{place}/binding"), None, Some(body));
             }
             return fits;
+        }
+        let ends_at = text(pod, "/metadata/deletionTimestamp").parse::<Timestamp>();
+        if virtual_name(pod).starts_with(SLOW) && ends_at.is_ok_and(|at| at > server.now()) {
+            return true;
         }
         if is_deleting(pod) || server.get("nodes", "", node).is_none() {
             let body = json!({

@@ -8,20 +8,30 @@
 )]
 
 mod bad_input;
+mod company;
+mod edges;
+mod endings;
+mod hidden;
 mod kubelet;
+mod leasing;
+mod lenders_word;
 mod lifetimes;
 mod lives;
+mod lost;
 mod mirrored;
 mod names_taken;
+mod misspelt;
 mod offers;
 mod orphans;
 mod pods;
 mod refused;
+mod proxiers;
 mod renewing;
 mod residents;
 mod rules;
 mod scene;
 mod simulated;
+mod spared;
 mod storage;
 mod tokens;
 mod vectors;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kubeocean_api::keys::labels;
+use kubeocean_model::action::kinds;
 use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::lease::{Candidate, Explanation, Lease, Ledger, Node, Policies, WorkerPolicies};
@@ -80,7 +81,7 @@ impl Scene {
             self.world.oracle.always(site.name, &site.server, WITHIN_BOUNDS, move |commit| {
                 let matters = match &*commit.plural {
                     "resourceleasingpolicies" => commit.actor != SYNCER,
-                    "nodes" | "pods" => on_p,
+                    "nodes" | "pods" | "customresourcedefinitions" => on_p,
                     "clusterbindings" => commit.actor != SYNCER && !on_p,
                     _ => false,
                 };
@@ -122,7 +123,8 @@ impl History {
         if let Some(binding) = virt.server.get("clusterbindings", "", BINDING) {
             let asks = |binding: &Binding| (binding.uid.clone(), binding.selector.clone());
             let before = self.binding.as_ref().map(asks);
-            self.binding = BindingObject::read(&object(&binding)).parsed.ok();
+            // One that someone has misspelt is followed as it was.
+            self.binding = BindingObject::read(&object(&binding)).parsed.ok().or(self.binding.take());
             is_another = before != self.binding.as_ref().map(asks);
         }
         let Some(binding) = self.binding.clone() else { return };
@@ -218,7 +220,8 @@ pub(crate) fn candidates(site: &Site) -> Vec<Candidate> {
 
 /// The lender's policies; none where the worker cluster does not know what that is.
 pub(crate) fn lenders_policies(phys: &Site) -> Option<Vec<Candidate>> {
-    let served = phys.server.list("customresourcedefinitions", None).len() > 1;
+    let definition = format!("{}.{}", kinds::POLICY.plural, kinds::POLICY.group);
+    let served = phys.server.get("customresourcedefinitions", "", &definition).is_some();
     served.then(|| candidates(phys))
 }
 

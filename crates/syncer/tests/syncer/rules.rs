@@ -395,6 +395,7 @@ impl Scene {
                         ));
                     }
                     self.vnode_at_rest(raw, &vnode, &physical, lease.active)?;
+                    self.company_at_rest(vnode.name(), &physical.node.name, &parsed.uid)?;
                 }
             }
         }
@@ -533,6 +534,7 @@ impl Scene {
         self.phys.chaos.calm();
         self.stranger.chaos.calm();
         self.lead_astray(false);
+        crate::misspelt::correct(self);
         self.stop_the_windows();
         let within = if self.restored.load(Ordering::Relaxed) { REST_WITHIN * 3 } else { REST_WITHIN };
         let oracle = &self.world.oracle;

@@ -93,6 +93,8 @@ pub(crate) struct Setting {
     pub(crate) lag: Duration,
     /// The only namespaces that the syncer is to follow; none: all.
     pub(crate) namespaces: &'static [&'static str],
+    /// Whether proxiers are found by their Service; else one is in the same process.
+    pub(crate) has_published_proxiers: bool,
 }
 
 impl Default for Setting {
@@ -105,6 +107,7 @@ impl Default for Setting {
             physical_minor: 36,
             lag: Duration::from_secs(10),
             namespaces: &[],
+            has_published_proxiers: false,
         }
     }
 }
@@ -130,6 +133,8 @@ pub(crate) struct Scene {
     pub(crate) renewals: Arc<Mutex<Vec<(Instant, http::Method, http::StatusCode)>>>,
     /// Single objects that were read, of kinds of which there are many.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// What was asked for when nodes were listed.
+    pub(crate) node_lists: Arc<Mutex<Vec<String>>>,
     /// Clocks that jump make everything early and late.
     pub(crate) jumped: Arc<AtomicBool>,
     /// What all lives together show to Prometheus.
@@ -137,6 +142,7 @@ pub(crate) struct Scene {
     cluster_id: String,
     physical_minor: u32,
     namespaces: &'static [&'static str],
+    has_published_proxiers: bool,
 }
 
 /// When the worker cluster last said who it is, as it reached the syncer in time.
@@ -195,8 +201,16 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 impl Scene {
     pub(crate) fn set(world: &World, profile: impl Fn(&str) -> Profile, setting: Setting) -> Self {
-        let Setting { lender_has_policies, start, cluster_id, nodes, physical_minor, lag, namespaces } =
-            setting;
+        let Setting {
+            lender_has_policies,
+            start,
+            cluster_id,
+            nodes,
+            physical_minor,
+            lag,
+            namespaces,
+            has_published_proxiers,
+        } = setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
         let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
         let phys = world.site_with("P", profile("P"), &worker);
@@ -222,9 +236,11 @@ impl Scene {
             renew_every: Duration::from_secs(10),
             renewals: Arc::default(),
             asked: Arc::default(),
+            node_lists: Arc::default(),
             cluster_id,
             physical_minor,
             namespaces,
+            has_published_proxiers,
         };
         scene.rules();
         scene.rules_of_offers(lag);
@@ -392,6 +408,7 @@ impl Scene {
             virt,
             connected: Arc::default(),
             renewals: Arc::default(),
+            node_lists: Arc::default(),
             metrics: Metrics::new("syncer"),
             cluster_id: cluster_id.to_owned(),
             ..self.clone()
@@ -483,7 +500,7 @@ impl Scene {
             renew_every: self.renew_every,
             holder: "test".into(),
             ports: Ports::default(),
-            proxier_here: Some(Some("10.9.9.9".into())),
+            proxier_here: (!self.has_published_proxiers).then(|| Some("10.9.9.9".into())),
             endpoints: ComputingEndpoints { domain: "cluster.local".into(), ..ComputingEndpoints::default() },
             seed: Some(self.world.seed),
         };
@@ -503,11 +520,17 @@ impl Scene {
 
     /// A client of the computing cluster, by which each renewal is known.
     fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let (renewals, asked) = (Arc::clone(&self.renewals), Arc::clone(&self.asked));
+        let (renewals, asked, node_lists) = (Arc::clone(&self.renewals), Arc::clone(&self.asked), Arc::clone(&self.node_lists));
         self.virt.client_telling(&self.traffic, life, move |answered| {
             note_reads(&asked, answered);
             if answered.path.contains("/leases") {
                 renewals.lock().push((answered.asked_at, answered.method.clone(), answered.status));
+            }
+            if answered.path == "/api/v1/nodes"
+                && answered.method == http::Method::GET
+                && !answered.query.contains("watch=")
+            {
+                node_lists.lock().push(answered.query.to_owned());
             }
         })
     }

@@ -300,6 +300,9 @@ fn a_worker_that_is_lost_is_said_to_be_lost_and_one_that_stutters_is_not() {
 /// How many things [`deed`] tells apart, by the lowest bits of a draw.
 const DEEDS: u64 = 32;
 
+/// Those that write or remove policies.
+const POLICY_DEEDS: [u64; 5] = [0, 1, 2, 3, 4];
+
 /// The same draw, for one of these deeds.
 fn one_of(repertoire: &[u64], draw: u64) -> u64 {
     let deed = repertoire[usize::try_from(draw % DEEDS).unwrap() % repertoire.len()];
@@ -331,6 +334,7 @@ fn deed(scene: &Scene, draw: u64) {
         5 => scene.remove(&scene.virt, "resourceleasingpolicies", "", &name),
         6 => scene.remove(&scene.phys, "nodes", "", &node),
         7 | 8 => scene.add_node(&node),
+        9 if draw >> 31 & 1 == 1 => scene.change_drivers(&node, draw >> 33),
         9 => scene.patch(
             &scene.phys,
             "nodes",
@@ -402,7 +406,8 @@ fn deed(scene: &Scene, draw: u64) {
     }
 }
 
-/// A node comes out of what the binding selects, or into it: by its own labels, by the binding's word, or since it is no machine.
+/// A node comes out of what the binding selects, or into it: by its own labels, by the binding's word, or since it is no machine. And that
+/// word may be one that nobody can follow.
 fn move_node(scene: &Scene, node: &str, draw: u64) {
     let comes = draw >> 30 & 1 == 1;
     let label =
@@ -424,6 +429,8 @@ fn move_node(scene: &Scene, node: &str, draw: u64) {
                 json!({"spec": {"nodeSelector": selector}}),
             );
         }
+        2 if comes => crate::misspelt::correct(scene),
+        2 => crate::misspelt::misspell(scene),
         _ => label(json!({"zone": format!("z{}", draw >> 62)})),
     }
 }
@@ -451,7 +458,7 @@ fn some_pod(draw: u64) -> (String, Value) {
 }
 
 /// Takes the label away by which a virtual node is found.
-fn hide(scene: &Scene, vnode: &str) {
+pub(crate) fn hide(scene: &Scene, vnode: &str) {
     let body = json!({"metadata": {"labels": {labels::CLUSTER_BINDING: null}}});
     scene.patch(&scene.virt, "nodes", "", vnode, body);
 }
@@ -561,10 +568,20 @@ async fn punctual(world: World) {
         trouble = trouble.deed("the syncer dies", move |_| restarts.notify_one());
     }
     scene.no_node_is_ever_lost();
+    let edits_at_edges = random.random_bool(0.5);
+    let at_edges = async {
+        if edits_at_edges {
+            let edit = |draw: u64| deed(&scene, one_of(&POLICY_DEEDS, draw));
+            scene.edit_at_edges(world.random("at the edges"), edit).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
     let course = async {
         tokio::select! {
             biased;
             () = scene.watch_the_deadlines(latest, slow) => {}
+            () = at_edges => {}
             () = trouble.rage(extent.time) => {}
         }
         scene.comes_to_rest().await;

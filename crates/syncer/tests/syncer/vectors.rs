@@ -15,7 +15,7 @@ use kubeocean_model::quantity::Quantity;
 use kubeocean_testkit::simulation::Site;
 use serde_json::{Map, Value, json};
 
-use crate::scene::{BINDING, Scene, Setting, condition, has_taint, label, text};
+use crate::scene::{BINDING, MOUNT, Scene, Setting, condition, has_taint, label, text};
 use crate::simulated::{calm_in, wait};
 
 const LEASING: &str = include_str!("../../../model/tests/vectors/leasing.json");
@@ -284,8 +284,79 @@ fn virtual_nodes_have_the_names_and_ports_of_existing_installations() {
         });
     }
     assert_eq!(ports_seen, ports.len(), "each is the port of one of those nodes");
-    // Names of objects in the worker cluster: a syncer that makes virtual nodes makes none there.
-    assert_eq!(cases(&vectors, "physical_object").len(), 7);
+}
+
+/// A pod of V with that name, which brings a `ConfigMap` and a Secret of that name along. Whether there can be one.
+fn make_user(scene: &Scene, namespace: &str, name: &str) -> bool {
+    scene.make(&scene.virt, "namespaces", "", json!({"metadata": {"name": namespace}}));
+    for plural in ["configmaps", "secrets"] {
+        scene.make(&scene.virt, plural, namespace, json!({"metadata": {"name": name}}));
+    }
+    let spec = json!({
+        "nodeName": "vnode-c1-n1", "automountServiceAccountToken": false,
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [
+            {"name": "c", "configMap": {"name": name}}, {"name": "s", "secret": {"secretName": name}},
+        ],
+    });
+    scene.make(&scene.virt, "pods", namespace, json!({"metadata": {"name": name}, "spec": spec})) == 201
+}
+
+#[test]
+fn what_pods_have_in_the_worker_cluster_is_called_as_in_existing_installations() {
+    let vectors = read(NAMING);
+    let cases = cases(&vectors, "physical_object");
+    calm_in(
+        Setting { nodes: &["n1"], ..Setting::default() },
+        |_| (),
+        async |scene| {
+            scene.policy(&scene.phys, "all", json!({}));
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            let mut impossible = Vec::new();
+            for case in cases {
+                let (namespace, name) = (word(&case["namespace"]), word(&case["name"]));
+                if namespace.is_empty() {
+                    // A volume, which is in no namespace.
+                    let claim = name.strip_prefix("pv-").unwrap();
+                    scene.claim(claim);
+                    scene.bind_claim(claim, json!({"nfs": {"server": "10.0.0.7", "path": "/data"}}));
+                    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+                    scene.pod("user", "vnode-c1-n1", json!({"volumes": volumes}));
+                } else if !make_user(scene, namespace, name) {
+                    impossible.push(name);
+                }
+            }
+            // What a function makes of a name that no API server takes is nothing that anyone meets.
+            assert_eq!(impossible, ["trainer-0123456789-0123456789-.-zz"]);
+            tokio::time::sleep(SETTLED).await;
+            for case in cases.iter().filter(|case| !impossible.contains(&word(&case["name"]))) {
+                let physical = word(&case["physical"]);
+                let is_there = |plural: &str, namespace: &str| {
+                    scene.phys.server.get(plural, namespace, physical).is_some()
+                };
+                if word(&case["namespace"]).is_empty() {
+                    assert!(is_there("persistentvolumes", ""), "{case}");
+                    continue;
+                }
+                for plural in ["pods", "configmaps", "secrets"] {
+                    assert!(is_there(plural, MOUNT), "{plural}: {case}");
+                }
+                let twin = scene.phys.server.get("pods", MOUNT, physical).unwrap();
+                assert_eq!(twin["metadata"]["annotations"][annotations::VIRTUAL_POD_NAME], case["name"]);
+                assert_eq!(
+                    twin["metadata"]["annotations"][annotations::VIRTUAL_POD_NAMESPACE],
+                    case["namespace"]
+                );
+                let of =
+                    |volume: usize, pointer: &str| text(&twin["spec"]["volumes"][volume], pointer).to_owned();
+                assert_eq!(
+                    [of(0, "/configMap/name"), of(1, "/secret/secretName")],
+                    [physical, physical],
+                    "{twin:#}"
+                );
+            }
+        },
+    );
 }
 
 /// The policies of both sides, the oldest first, each a second after the one before.

@@ -18,6 +18,8 @@ pub struct Answered<'a> {
     pub method: &'a Method,
     /// Where to, without the query.
     pub path: &'a str,
+    /// What more was asked for, as it was sent.
+    pub query: &'a str,
     /// What came of it.
     pub status: StatusCode,
 }
@@ -54,7 +56,8 @@ where
         let (answer, tell) = (self.inner.call(request), self.tell.clone());
         Box::pin(async move {
             let answer = answer.await?;
-            tell(&Answered { asked_at, method: &method, path: uri.path(), status: answer.status() });
+            let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+            tell(&Answered { asked_at, method: &method, path, query, status: answer.status() });
             Ok(answer)
         })
     }
