@@ -4,7 +4,7 @@ use super::*;
 use crate::key::Side;
 use crate::object::Object;
 
-fn binding(spec: serde_json::Value) -> BindingObject {
+fn binding(spec: &serde_json::Value) -> BindingObject {
     let mut all =
         json!({"clusterID": "w1", "mountNamespace": "mount", "secretRef": {"name": "s", "namespace": "n"}});
     all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -18,7 +18,7 @@ fn binding(spec: serde_json::Value) -> BindingObject {
 
 /// Whether nodes are leased, the reason, and the words.
 fn said(tally: &Tally) -> (bool, &'static str, String) {
-    let (holds, reason, message) = words(&binding(json!({})), tally, false);
+    let (holds, reason, message) = words(&binding(&json!({})), tally, false);
     (holds, reason.as_str(), message)
 }
 
@@ -90,7 +90,8 @@ fn a_lender_whose_word_cannot_be_read_is_told_first() {
 #[test]
 fn what_is_misspelt_is_told_with_what_goes_on() {
     let expressions = json!([{"key": "a", "operator": "In", "values": ["not a label!"]}]);
-    let object = binding(json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}));
+    let object =
+        binding(&json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}));
     let tally = Tally { nodes: 3, physical: 3, allowed: 3, ..Tally::default() };
     let (holds, reason, message) = words(&object, &tally, false);
     assert_eq!((holds, reason.as_str()), (false, "ValidationFailed"));

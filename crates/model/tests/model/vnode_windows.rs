@@ -71,10 +71,12 @@ fn both_windows(life: &mut Life) {
     life.pod("it is removed, whatever it tolerates", &tolerant(), false);
 }
 
+type Story = fn(&mut Life);
+
 #[test]
 fn short_windows_and_the_borrowers_are_what_people_have_read() {
     let mut text = String::new();
-    let stories: [(&str, fn(&mut Life)); 3] = [
+    let stories: [(&str, Story); 3] = [
         ("a short window", a_short_window),
         ("the borrower's window", the_borrowers_window),
         ("windows of both", both_windows),
