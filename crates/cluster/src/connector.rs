@@ -50,9 +50,6 @@ impl Worker {
     }
 }
 
-/// Hears the version of a worker cluster, where it says one.
-pub type HearVersion = Arc<dyn Fn(Option<&str>) + Send + Sync>;
-
 /// Follows the Secret of a binding.
 pub struct Connector {
     /// Where the Secret is.
@@ -69,8 +66,6 @@ pub struct Connector {
     pub bindings: Progress,
     /// What the binding says now.
     pub worker: Arc<dyn Fn() -> Worker + Send + Sync>,
-    /// Is told the version of the worker cluster, before it is moved over to.
-    pub connected: HearVersion,
     /// Where it is counted.
     pub metrics: Metrics,
 }
@@ -154,8 +149,6 @@ impl Connector {
                 expected.join(" or ")
             ));
         }
-        let version = tokio::time::timeout(ANSWER_WITHIN, candidate.version()).await;
-        (self.connected)(version.ok().and_then(Result::ok).as_deref());
         self.phys.replace_by(&client, Some(&Arc::new(credentials)));
         Ok(server)
     }

@@ -635,7 +635,6 @@ fn connector(
             let world = world.clone();
             move || world.worker()
         }),
-        connected: Arc::new(|_| {}),
         metrics,
     }
 }

@@ -10,11 +10,6 @@ use kubeocean_model::leasing::SYNCER;
 
 use crate::syncer::Syncer;
 
-/// The number behind the point of a version such as `v1.36.4`.
-pub(crate) fn minor(version: &str) -> Option<u32> {
-    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
-}
-
 /// Follows the Secret of the binding that a syncer works for.
 pub(crate) fn connector(
     syncer: &Syncer,
@@ -23,7 +18,6 @@ pub(crate) fn connector(
     metrics: Metrics,
 ) -> Connector {
     let (world, key) = (syncer.world.clone(), Key::cluster_scoped(&*syncer.subject.binding));
-    let settings = Arc::clone(&syncer.settings);
     Connector {
         virt,
         phys,
@@ -32,8 +26,6 @@ pub(crate) fn connector(
         mount_namespace: syncer.subject.mount_namespace.clone(),
         bindings: world.bindings.progress().clone(),
         worker: Arc::new(move || Worker::of(world.bindings.get(&key).as_ref().map(|seen| &seen.0))),
-        // What depends on the version of the worker cluster.
-        connected: Arc::new(move |version| settings.lock().physical_minor = version.and_then(minor)),
         metrics,
     }
 }

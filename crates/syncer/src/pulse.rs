@@ -15,9 +15,9 @@ use kubeocean_cluster::error::CallError;
 use kubeocean_cluster::progress::{Listed, Progress, Step};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::key::{Key, Physical};
-use kubeocean_model::object::Meta;
+use kubeocean_model::object::{Meta, Object};
 use kubeocean_model::storage::Allowed;
-use kubeocean_model::vnode::Worker;
+use kubeocean_model::vnode::{Settings, Worker};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -42,6 +42,10 @@ const FAILURES: u32 = 3;
 /// twenty seconds more than it takes to find it lost.
 const LEARNS_FOR: Duration = Duration::from_secs(60);
 
+/// An upgrade ends connections, mostly: the version is asked for with every new one, and after every silence. Behind a balancer nobody
+/// may notice; then one small question more in five minutes.
+const VERSION_EVERY: Duration = Duration::from_secs(300);
+
 /// A server that has just started does not know its own roles, and refuses everyone for a moment.
 const FORBIDDEN_FOR: Duration = Duration::from_secs(10);
 
@@ -55,6 +59,8 @@ pub struct Pulse {
     subject: Subject,
     clock: Clock,
     changed: Arc<dyn Fn(bool) + Send + Sync>,
+    /// Where the version of its API server is noted.
+    settings: Arc<Mutex<Settings>>,
     /// Something was listed: from whom?
     listed: Arc<Notify>,
 }
@@ -85,6 +91,8 @@ struct State {
     volumes: Arc<Allowed>,
     /// Whether it allows none at all.
     without_volumes: bool,
+    /// When it said its version, and over which connection.
+    version: Option<(Instant, u64)>,
 }
 
 impl Pulse {
@@ -94,6 +102,7 @@ impl Pulse {
         policies: &Policies,
         subject: &Subject,
         clock: &Clock,
+        settings: &Arc<Mutex<Settings>>,
         changed: Arc<dyn Fn(bool) + Send + Sync>,
     ) -> Self {
         let state = State {
@@ -111,6 +120,7 @@ impl Pulse {
             unreadable: BTreeSet::new(),
             volumes: Arc::new(Allowed::by_lender(&Meta::default())),
             without_volumes: false,
+            version: None,
         };
         phys.wants_proof();
         let listed = Arc::new(Notify::new());
@@ -135,6 +145,7 @@ impl Pulse {
             phys: phys.clone(),
             subject: subject.clone(),
             clock: clock.clone(),
+            settings: Arc::clone(settings),
             changed,
         }
     }
@@ -232,13 +243,16 @@ impl Pulse {
         let asked =
             tokio::time::timeout(ANSWER_WITHIN, self.phys.get_unproven(&kinds::NAMESPACE, &key)).await;
         let answer = asked.unwrap_or(Err(CallError::TimedOut { limit: ANSWER_WITHIN }));
+        let answered_at = Instant::now();
         let expected = identities(&self.world, &self.subject);
-        let mut is_news = false;
+        let is_it = |namespace: &Object| expected.iter().any(|uid| **uid == *namespace.meta.uid);
+        let mut is_news =
+            matches!(&answer, Ok(Some(namespace)) if is_it(namespace)) && self.hear_version(over).await;
         {
             let mut state = self.state.lock();
             match answer {
-                Ok(Some(namespace)) if expected.iter().any(|uid| **uid == *namespace.meta.uid) => {
-                    state.heard_at = Instant::now();
+                Ok(Some(namespace)) if is_it(&namespace) => {
+                    state.heard_at = answered_at;
                     state.failures = 0;
                     state.trouble = None;
                     state.refused = None;
@@ -251,7 +265,7 @@ impl Pulse {
                     // over this one, and then asked about.
                     let verified = Some(lists).filter(|lists| is_same && state.vouches_for(lists, over));
                     // What was listed since the last question was looked at while nobody knew whose it was, and passed over.
-                    is_news = state.verified != verified;
+                    is_news |= state.verified != verified;
                     let volumes = Allowed::by_lender(&namespace.meta);
                     if *state.volumes != volumes {
                         state.volumes = Arc::new(volumes);
@@ -297,6 +311,30 @@ impl Pulse {
         is_news |= std::mem::replace(&mut self.state.lock().was_behind, is_behind) && !is_behind;
         self.tell(is_news);
         self.judge_rights();
+    }
+
+    /// Asks what version it is, if that may be another one than it was; whether it is. Who does not say is asked again with the next question,
+    /// and taken for what it was.
+    async fn hear_version(&self, over: u64) -> bool {
+        {
+            let state = self.state.lock();
+            let is_fresh = |(at, by): (Instant, u64)| by == over && at.elapsed() < VERSION_EVERY;
+            let is_known = state.failures == 0 && state.version.is_some_and(is_fresh);
+            if is_known || self.phys.connection_number() != over {
+                return false;
+            }
+        }
+        self.phys.proven(over);
+        let answer = tokio::time::timeout(ANSWER_WITHIN, self.phys.version()).await;
+        let Some(minor) = answer.ok().and_then(Result::ok).and_then(|version| minor(&version)) else {
+            return false;
+        };
+        self.state.lock().version = Some((Instant::now(), over));
+        let before = self.settings.lock().physical_minor.replace(minor);
+        if before != Some(minor) {
+            tracing::info!(binding = %self.subject.binding, before, minor, "the worker cluster's version is known");
+        }
+        before != Some(minor)
     }
 
     /// Kinds of objects that may not be read there.
@@ -352,6 +390,11 @@ impl Pulse {
             _ => {}
         }
     }
+}
+
+/// The number behind the point of a version such as `v1.36.4`.
+fn minor(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
 }
 
 /// The uids by which the worker cluster is known.

@@ -25,7 +25,7 @@ use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{NodeArgs, PodArgs, SyncerArgs};
-use crate::connection::{connector, minor};
+use crate::connection::connector;
 use crate::syncer::{Background, ComputingEndpoints, Parts, Ports, Syncer, forget_queues};
 use crate::world::Subject;
 
@@ -120,7 +120,7 @@ pub async fn run_inline(
     let (metrics, taken) = (virt.metrics().clone(), ports.clone());
     let (syncer, background) = Syncer::new(Parts {
         subject: subject.clone(),
-        settings: settings(&nodes, version_of(&phys).await),
+        settings: settings(&nodes),
         virt,
         phys,
         leadership,
@@ -188,16 +188,10 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str, pods: &Pod
     }
 }
 
-/// What virtual nodes are like.
-fn settings(nodes: &NodeArgs, physical_minor: Option<u32>) -> Settings {
+/// What virtual nodes are like. The version of the worker cluster is found out.
+fn settings(nodes: &NodeArgs) -> Settings {
     let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _, pods: _ } = nodes.clone();
-    Settings { closing_notice, node_annotations, physical_minor }
-}
-
-/// The worker's version decides whether its API server understands all that ours may say.
-async fn version_of(phys: &Cluster<Physical>) -> Option<u32> {
-    let asked = tokio::time::timeout(Duration::from_secs(5), phys.version()).await;
-    asked.ok().and_then(Result::ok).and_then(|version| minor(&version))
+    Settings { closing_notice, node_annotations, physical_minor: None }
 }
 
 /// Runs a syncer until it is told to stop by a signal.
@@ -257,7 +251,7 @@ pub async fn run(args: SyncerArgs) -> Result<(), SyncerError> {
     let holder = environment.get("POD_NAME").unwrap_or(SYNCER);
     let (syncer, background) = Syncer::new(Parts {
         subject,
-        settings: settings(&nodes, None),
+        settings: settings(&nodes),
         virt: virt.clone(),
         phys: phys.clone(),
         leadership: leadership.clone(),

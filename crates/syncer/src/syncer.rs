@@ -241,7 +241,8 @@ impl Syncer {
                 renewed.add(key.name.to_string());
             }
         };
-        let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, Arc::new(changed));
+        let settings = Arc::new(Mutex::new(settings));
+        let pulse = Pulse::new(&phys, &world, &policies, &subject, &clock, &settings, Arc::new(changed));
         let applier = Applier::new(SYNCER).virtually(&virt).physically(&phys).while_leading(&leadership);
         let (recorder, reporter) = Recorder::new(SYNCER, applier.clone(), &clock, &metrics);
         let timekeeping = Timekeeping::new(&metrics, &subject.binding)?;
@@ -283,7 +284,7 @@ impl Syncer {
             unborn: Arc::default(),
             unreadable: Arc::default(),
             refusing: Arc::default(),
-            settings: Arc::new(Mutex::new(settings)),
+            settings,
             timekeeping,
             placements,
             references,

@@ -19,7 +19,10 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
     }
     let parts: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
-        ["version"] => Ok(Answer::Value(200, version())),
+        ["version"] => match state.options.minor {
+            Some(minor) => Ok(Answer::Value(200, version(minor))),
+            None => Err(Failure::internal("the version is not known")),
+        },
         ["readyz" | "livez" | "healthz"] => Ok(Answer::Bytes(200, "ok".into())),
         ["api"] => Ok(Answer::Value(
             200,
@@ -46,10 +49,11 @@ pub(crate) fn answer(state: &State, request: &Request) -> Result<Answer> {
     }
 }
 
-fn version() -> Value {
+fn version(minor: u32) -> Value {
+    let (own, before) = (minor.to_string(), (minor - 1).to_string());
     json!({
-        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": "v1.36.4", "gitCommit": "simulated", "gitTreeState": "clean",
+        "major": "1", "minor": own, "emulationMajor": "1", "emulationMinor": own,
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": before, "gitVersion": format!("v1.{minor}.4"), "gitCommit": "simulated", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "gc", "platform": "linux/amd64",
     })
 }

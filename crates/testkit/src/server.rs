@@ -46,6 +46,8 @@ pub struct Options {
     pub user: String,
     /// What is denied to whom (`*` is everyone) from the start, as by [`ApiServer::deny`].
     pub denied: Vec<(String, Right)>,
+    /// It says that it is 1.this; what it does is what the newest does. `None`: it cannot say.
+    pub minor: Option<u32>,
 }
 
 impl Default for Options {
@@ -61,6 +63,7 @@ impl Default for Options {
             default_service_accounts: true,
             user: "system:serviceaccount:kubeocean-worker:kubeocean".to_owned(),
             denied: Vec::new(),
+            minor: Some(36),
         }
     }
 }
@@ -347,6 +350,11 @@ impl ApiServer {
     pub fn drop_watches(&self) {
         self.with(|state| state.epoch += 1);
         self.tell_everyone();
+    }
+
+    /// Another version of it answers from now on.
+    pub fn becomes(&self, minor: Option<u32>) {
+        self.with(|state| state.options.minor = minor);
     }
 
     /// Refuses a verb on a resource to an actor, from now on. `*` stands for any.

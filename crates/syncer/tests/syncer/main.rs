@@ -35,6 +35,7 @@ mod spared;
 mod storage;
 mod tokens;
 mod vectors;
+mod versions;
 
 /// Objects are made and dropped by the million.
 #[global_allocator]

@@ -140,7 +140,6 @@ pub(crate) struct Scene {
     /// What all lives together show to Prometheus.
     pub(crate) metrics: Metrics,
     cluster_id: String,
-    physical_minor: u32,
     namespaces: &'static [&'static str],
     has_published_proxiers: bool,
 }
@@ -212,7 +211,12 @@ impl Scene {
             has_published_proxiers,
         } = setting;
         let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
-        let worker = Options { with_crds: lender_has_policies, start, ..Options::default() };
+        let worker = Options {
+            with_crds: lender_has_policies,
+            start,
+            minor: Some(physical_minor),
+            ..Options::default()
+        };
         let phys = world.site_with("P", profile("P"), &worker);
         let stranger = world.site_with("stranger", profile("stranger"), &worker);
         let jumped: Arc<AtomicBool> = Arc::default();
@@ -238,7 +242,6 @@ impl Scene {
             asked: Arc::default(),
             node_lists: Arc::default(),
             cluster_id,
-            physical_minor,
             namespaces,
             has_published_proxiers,
         };
@@ -494,7 +497,7 @@ impl Scene {
             settings: Settings {
                 closing_notice: Duration::from_secs(600),
                 node_annotations: vec!["note".to_owned()],
-                physical_minor: Some(self.physical_minor),
+                physical_minor: None,
             },
             zone: Zone::utc(),
             renew_every: self.renew_every,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kubeocean_api::keys::names::{FAKE_NAMESPACE, INSTALL_NAMESPACE, WORKER_NAMESPACE};
-use kubeocean_api::keys::taints::VNODE_KEY;
+use kubeocean_api::keys::names::{FAKE_NAMESPACE, INSTALL_NAMESPACE, NODE_LEASE_NAMESPACE, WORKER_NAMESPACE};
+use kubeocean_api::keys::taints::{VNODE_KEY, WORKER_UNREACHABLE_KEY};
 use kubeocean_api::keys::{annotations, labels, reasons};
 use kubeocean_model::bind::MANAGER;
 use kubeocean_model::leasing::SYNCER;
@@ -26,6 +26,9 @@ const MERGE: &str = "application/merge-patch+json";
 /// Shorter than anything that may be said of a worker cluster, and longer.
 const BLIP: Duration = Duration::from_secs(20);
 const OUTAGE: Duration = Duration::from_secs(60);
+
+/// Longer than between two renewals of a Lease.
+const RENEWED_WITHIN: Duration = Duration::from_secs(15);
 
 /// From when a worker cluster answers again to when all of its virtual nodes are Ready.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
@@ -231,6 +234,17 @@ async fn physical_of(place: &Place, vnode: &Value) -> Value {
     get(&lender, &format!("/api/v1/nodes/{name}")).await.unwrap()
 }
 
+/// When each virtual node was last kept alive.
+async fn renewed(place: &Place) -> Vec<String> {
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASE_NAMESPACE}/leases");
+    let all = get(&place.virt, &leases).await.unwrap();
+    let all = all["items"].as_array().cloned().unwrap_or_default();
+    let ours = all.iter().filter(|lease| text(&lease["metadata"]["name"]).starts_with("vnode-w1-"));
+    let renewed: Vec<String> = ours.map(|lease| text(&lease["spec"]["renewTime"])).collect();
+    assert_eq!(renewed.len(), W1.1, "{all:?}");
+    renewed
+}
+
 /// A worker cluster that is away for a moment is not away; one that is away for a minute is, and then comes back: since when, and how long its virtual
 /// nodes took.
 async fn worker_stops(place: &Place) -> (Timestamp, Duration) {
@@ -251,9 +265,13 @@ async fn worker_stops(place: &Place) -> (Timestamp, Duration) {
     tokio::time::sleep(OUTAGE).await;
     let lost = reasons::Node::WorkerUnreachable.as_str();
     all_are(place, W1, "all are lost", |node| {
-        ready(node)["status"] == "Unknown" && ready(node)["reason"] == lost
+        let is_tainted = taints(node).iter().any(|key| key == WORKER_UNREACHABLE_KEY);
+        ready(node)["status"] == "Unknown" && ready(node)["reason"] == lost && is_tainted
     })
     .await;
+    let last = renewed(place).await;
+    tokio::time::sleep(RENEWED_WITHIN).await;
+    assert_eq!(renewed(place).await, last, "nobody knows whether they are alive");
     // As node conditions have it, to the second.
     let came_back = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     server.start().await.unwrap();
@@ -261,5 +279,7 @@ async fn worker_stops(place: &Place) -> (Timestamp, Duration) {
     all_are(place, W1, "all are back", |node| ready(node)["status"] == "True").await;
     let took = back.elapsed();
     all_are(place, W1, "all are usable", usable).await;
+    let is_kept = renewed(place).await.iter().zip(&last).all(|(now, before)| now > before);
+    assert!(is_kept, "they are kept alive again");
     (came_back, took)
 }
