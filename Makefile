@@ -101,6 +101,12 @@ budgets: prepare ## Hold the manager to its budgets: memory with 200 bindings, n
 streams: prepare ## Send 1 GiB through cp and port-forward on virtual nodes, follow a growing log 200 times, and print the figures
 	@$(MAKE) --no-print-directory lab
 	KUBEOCEAN_STREAM_MIB=1024 KUBEOCEAN_FOLLOWERS=200 cargo test --locked --release --package kubeocean --test cli installed:: -- --nocapture
+# Tests as well, with as many pods as people have. A Deployment of a thousand needs more than the three minutes that all else has.
+.PHONY: crowds
+crowds: prepare ## Run the stories of pods with 1,000 pods, 200 completions, 500 creations under kills, and a cut of two minutes
+	@$(MAKE) --no-print-directory lab
+	KUBEOCEAN_PODS=1000 KUBEOCEAN_COMPLETIONS=200 KUBEOCEAN_CREATIONS=500 KUBEOCEAN_OUTAGE_SECONDS=120 KUBEOCEAN_LIMIT_SECONDS=900 \
+		cargo test --locked --release --package kubeocean --test cli -- --nocapture --test-threads=1 managing::pods:: managing::pods_hurt::
 
 # How many seeds `make soak` runs of each simulation, and from which one on.
 SEEDS ?= 20000

@@ -96,7 +96,7 @@ pub(crate) fn kubectl(cluster: &Cluster, args: &str, input: &str) -> String {
 
 /// Asks until the answer is the one that is waited for.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + *LIMIT;
     loop {
         match ask().await {
             Ok(value) => return value,

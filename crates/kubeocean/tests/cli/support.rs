@@ -5,13 +5,17 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
 use kubeocean_sandbox::leftovers;
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+/// Whatever is waited for comes within this time, unless someone wants more (`KUBEOCEAN_LIMIT_SECONDS`): a thousand pods do.
+pub(crate) static LIMIT: LazyLock<Duration> = LazyLock::new(|| {
+    let wanted = std::env::var("KUBEOCEAN_LIMIT_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(wanted.unwrap_or(180))
+});
 
 /// A name that no other sandbox on this machine has.
 pub(crate) fn unique_name() -> String {
@@ -79,7 +83,7 @@ impl Running {
 
     /// Waits for a line on standard error that has these words.
     pub(crate) fn wait_for(&mut self, words: &str) {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + *LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
@@ -108,7 +112,7 @@ impl Running {
 
 /// Looks until `check` succeeds.
 pub(crate) fn eventually<T, E: std::fmt::Debug>(what: &str, mut check: impl FnMut() -> Result<T, E>) -> T {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + *LIMIT;
     loop {
         match check() {
             Ok(value) => return value,

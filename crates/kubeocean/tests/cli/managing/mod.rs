@@ -2,6 +2,8 @@
 //!
 //! Syncers and proxiers run on simulated nodes. Each test has a sandbox of its own: they kill managers and API servers.
 
+mod abused;
+mod changed;
 mod faults;
 mod inlined;
 mod leading;
@@ -14,6 +16,7 @@ mod pods_hurt;
 mod quiet;
 mod real_node;
 mod real_pods;
+mod refused;
 mod rights;
 mod rotating;
 mod strangers;

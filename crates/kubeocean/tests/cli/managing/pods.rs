@@ -8,6 +8,7 @@ use kubeocean_api::keys::reasons::{Event, Pod as Reason};
 use kubeocean_api::keys::{annotations, labels, taints};
 use serde_json::{Value, json};
 
+use super::changed::what_changes_of_a_pod_changes_of_its_twin;
 use super::place::{apply, condition, get, request, text};
 use super::vnodes::{all_are, policies, policy, syncer_as, taints as keys};
 use super::workloads::{Pool, job, lent, pod, settings, wanted, workload};
@@ -47,6 +48,7 @@ async fn pods_on_virtual_nodes_run_in_the_worker_cluster_and_leave_nothing_behin
         nobody_gets_past_the_scheduler(&pool),
         two_bindings_share_a_config_map(&pool),
         a_namespace_goes_with_everything_in_it(&pool),
+        what_changes_of_a_pod_changes_of_its_twin(&pool),
     );
     a_closed_node_takes_nobody(&pool).await;
     pool.nothing_left("").await;

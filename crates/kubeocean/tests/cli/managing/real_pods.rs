@@ -38,6 +38,7 @@ async fn a_real_container_finds_what_its_pod_was_promised_and_its_end_is_told_tr
         ends_are_told(&pool),
         an_end_for_want_of_memory_is_told(&pool),
         probes_are_told(&pool),
+        it_grows_while_it_runs(&pool),
         what_has_succeeded_stays_so(&pool),
     );
     pool.place.unbind(W1.0, "Background").await;
@@ -313,6 +314,32 @@ async fn probes_are_told(pool: &Pool) {
     is(pool, "probed", "not ready any more", |pod| condition(pod, "Ready")["status"] == "False").await;
     pool.delete(NS, &pod("probed", &json!({}))).await;
     gone(pool, "probed").await;
+}
+
+/// A pod that is resized has more to run with, and was not started again for it; a deadline ends it.
+async fn it_grows_while_it_runs(pool: &Pool) {
+    let resources = |cpu: &str| json!({"requests": {"cpu": "10m"}, "limits": {"cpu": cpu, "memory": "64Mi"}});
+    let grows = json!({"containers": runs(WAITS, &json!({"resources": resources("100m")}))});
+    pool.apply(NS, &pod("grows", &grows)).await;
+    is(pool, "grows", "running", runs_ready).await;
+    prints(pool, "grows", "cat /sys/fs/cgroup/cpu.max", "10000 100000").await;
+    let patch = async |subresource: &str, body: Value| {
+        let path = format!("/api/v1/namespaces/{NS}/pods/grows{subresource}");
+        request(&pool.virt, "PATCH", &path, "application/strategic-merge-patch+json", &body).await.unwrap();
+    };
+    let resized = json!({"spec": {"containers": [{"name": "c", "resources": resources("200m")}]}});
+    patch("/resize", resized).await;
+    prints(pool, "grows", "cat /sys/fs/cgroup/cpu.max", "20000 100000").await;
+    let now = is(pool, "grows", "resized, by its own word", |pod| {
+        pod["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"] == "200m"
+    })
+    .await;
+    assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0, "{now:#}");
+    patch("", json!({"spec": {"activeDeadlineSeconds": 1}})).await;
+    let ended = is(pool, "grows", "Failed", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(ended["status"]["reason"], "DeadlineExceeded", "{ended:#}");
+    pool.delete(NS, &pod("grows", &json!({}))).await;
+    gone(pool, "grows").await;
 }
 
 /// Somebody tidies up in the worker cluster: what had succeeded there has succeeded all the same, and is not done again.
