@@ -101,6 +101,7 @@ budgets: prepare ## Hold the manager to its budgets: memory with 200 bindings, n
 streams: prepare ## Send 1 GiB through cp and port-forward on virtual nodes, follow a growing log 200 times, and print the figures
 	@$(MAKE) --no-print-directory lab
 	KUBEOCEAN_STREAM_MIB=1024 KUBEOCEAN_FOLLOWERS=200 cargo test --locked --release --package kubeocean --test cli installed:: -- --nocapture
+
 # Tests as well, with as many pods as people have. A Deployment of a thousand needs more than the three minutes that all else has.
 .PHONY: crowds
 crowds: prepare ## Run the stories of pods with 1,000 pods, 200 completions, 500 creations under kills, and a cut of two minutes

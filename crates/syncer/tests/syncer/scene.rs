@@ -523,7 +523,8 @@ impl Scene {
 
     /// A client of the computing cluster, by which each renewal is known.
     fn virtual_client(&self, life: Option<&CrashLayer>) -> kube::Client {
-        let (renewals, asked, node_lists) = (Arc::clone(&self.renewals), Arc::clone(&self.asked), Arc::clone(&self.node_lists));
+        let (renewals, asked, node_lists) =
+            (Arc::clone(&self.renewals), Arc::clone(&self.asked), Arc::clone(&self.node_lists));
         self.virt.client_telling(&self.traffic, life, move |answered| {
             note_reads(&asked, answered);
             if answered.path.contains("/leases") {
