@@ -269,9 +269,9 @@ async fn worker_stops(place: &Place) -> (Timestamp, Duration) {
         ready(node)["status"] == "Unknown" && ready(node)["reason"] == lost && is_tainted
     })
     .await;
-    let last = renewed(place).await;
+    let kept = renewed(place).await;
     tokio::time::sleep(RENEWED_WITHIN).await;
-    assert_eq!(renewed(place).await, last, "nobody knows whether they are alive");
+    assert_eq!(renewed(place).await, kept, "nobody knows whether they are alive");
     // As node conditions have it, to the second.
     let came_back = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     server.start().await.unwrap();
@@ -279,7 +279,7 @@ async fn worker_stops(place: &Place) -> (Timestamp, Duration) {
     all_are(place, W1, "all are back", |node| ready(node)["status"] == "True").await;
     let took = back.elapsed();
     all_are(place, W1, "all are usable", usable).await;
-    let is_kept = renewed(place).await.iter().zip(&last).all(|(now, before)| now > before);
+    let is_kept = renewed(place).await.iter().zip(&kept).all(|(now, before)| now > before);
     assert!(is_kept, "they are kept alive again");
     (came_back, took)
 }
