@@ -377,9 +377,10 @@ impl<S: OnSide> Cluster<S> {
         self.get_in(Lane::Normal, kind, key).await
     }
 
-    /// As [`Cluster::get`], over whatever connection there is: to find out where that leads.
+    /// As [`Cluster::get`], over whatever connection there is, and beside the limit: to find out where that leads, and whether anybody
+    /// answers. Who waits behind his own crowd would take that for silence.
     pub async fn get_unproven(&self, kind: &Kind, key: &Key<S>) -> Result<Option<Object>, CallError> {
-        self.get_over(false, Lane::Normal, kind, key).await
+        self.get_over(false, Lane::Vital, kind, key).await
     }
 
     /// As [`Cluster::get`], beside the limit.
@@ -529,7 +530,8 @@ impl<S: OnSide> Cluster<S> {
     /// Whether the API server answers, and as which version.
     pub async fn version(&self) -> Result<String, CallError> {
         let kind = Kind::cluster_scoped("", "v1", "Version", "version");
-        let answer: Value = parse(&self.ask(Call::read("get", &kind, "/version".to_owned())).await?)?;
+        let call = Call { lane: Lane::Vital, ..Call::read("get", &kind, "/version".to_owned()) };
+        let answer: Value = parse(&self.ask(call).await?)?;
         Ok(answer["gitVersion"].as_str().unwrap_or_default().to_owned())
     }
 

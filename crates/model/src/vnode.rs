@@ -16,6 +16,7 @@ mod change;
 mod existing;
 mod physical;
 mod tenure;
+mod unkept;
 mod wish;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ pub use change::{is_hidden, show};
 pub use existing::VirtualNode;
 pub use physical::{PhysicalNode, Taint};
 pub use tenure::{Cause, Demand, Leaving, Tenure, Terms};
+pub use unkept::Unkept;
 pub use wish::Settings;
 
 use crate::action::{Action, kinds};

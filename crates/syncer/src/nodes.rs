@@ -20,7 +20,7 @@ use kubeocean_model::lease::{self, Explanation};
 use kubeocean_model::naming::VnodeName;
 use kubeocean_model::reclaim::VirtualPod;
 use kubeocean_model::selector::NodeSelector;
-use kubeocean_model::vnode::{self, Cause, Situation, VirtualNode, Worker};
+use kubeocean_model::vnode::{self, Cause, Situation, Unkept, VirtualNode, Worker};
 use kubeocean_model::{csinode, hostports};
 
 use crate::seen::SeenVnode;
@@ -195,6 +195,7 @@ impl Syncer {
                     uid = written.uid.clone().or(uid);
                     last.clone_from(&written.resource_version);
                     version = written.resource_version.as_deref().and_then(|version| version.parse().ok());
+                    self.note_unkept(action, &written.answer);
                 }
                 _ => {}
             }
@@ -207,6 +208,19 @@ impl Syncer {
             self.world.note_tenure(vnode, uid, tenure.clone(), version);
         }
         Ok(uid)
+    }
+
+    /// Remembers what the computing cluster did not keep of what was written, for as long as this process lives: whatever it is, the next
+    /// one asks anew.
+    fn note_unkept(&self, action: &Action, answer: &serde_json::Value) {
+        let mut settings = self.settings.lock();
+        if settings.unkept.learn(Unkept::of(action, answer)) {
+            let fields = settings.unkept.fields().collect::<Vec<_>>().join(", ");
+            tracing::info!(
+                fields,
+                "the computing cluster does not keep these fields of nodes: they are left out"
+            );
+        }
     }
 
     /// A virtual node of ours may have been stripped of all that we know it by at a glance. What it was made for cannot be edited.

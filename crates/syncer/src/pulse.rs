@@ -46,6 +46,13 @@ const LEARNS_FOR: Duration = Duration::from_secs(60);
 /// may notice; then one small question more in five minutes.
 const VERSION_EVERY: Duration = Duration::from_secs(300);
 
+/// Who hears the question for the namespace hears this one, too. Nodes that come back do not wait for it longer than that.
+const VERSION_WITHIN: Duration = Duration::from_secs(1);
+
+/// Some let nobody ask for their version. After a minute of that, they are asked once a minute.
+const VERSION_AGAIN: Duration = Duration::from_secs(60);
+const VERSION_TRIES: u32 = 12;
+
 /// A server that has just started does not know its own roles, and refuses everyone for a moment.
 const FORBIDDEN_FOR: Duration = Duration::from_secs(10);
 
@@ -93,6 +100,9 @@ struct State {
     without_volumes: bool,
     /// When it said its version, and over which connection.
     version: Option<(Instant, u64)>,
+    /// When it was last asked for it, and how often in vain since it last said it.
+    version_asked: Option<Instant>,
+    version_unsaid: u32,
 }
 
 impl Pulse {
@@ -121,6 +131,8 @@ impl Pulse {
             volumes: Arc::new(Allowed::by_lender(&Meta::default())),
             without_volumes: false,
             version: None,
+            version_asked: None,
+            version_unsaid: 0,
         };
         phys.wants_proof();
         let listed = Arc::new(Notify::new());
@@ -295,6 +307,8 @@ impl Pulse {
                     }
                     state.refused = Some(message);
                     state.verified = None;
+                    // What was decided before this was known does not go there either.
+                    self.phys.disproven(over);
                 }
                 Err(error) => {
                     state.failures += 1;
@@ -317,24 +331,49 @@ impl Pulse {
     /// and taken for what it was.
     async fn hear_version(&self, over: u64) -> bool {
         {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            if state.failures > 0 {
+                // What was said before a silence has to be said again, however often that takes.
+                state.version = None;
+            }
             let is_fresh = |(at, by): (Instant, u64)| by == over && at.elapsed() < VERSION_EVERY;
-            let is_known = state.failures == 0 && state.version.is_some_and(is_fresh);
-            if is_known || self.phys.connection_number() != over {
+            let is_reticent = state.version_unsaid >= VERSION_TRIES
+                && state.version_asked.is_some_and(|at| at.elapsed() < VERSION_AGAIN);
+            if state.version.is_some_and(is_fresh) || is_reticent || self.phys.connection_number() != over {
                 return false;
             }
+            state.version_asked = Some(Instant::now());
         }
         self.phys.proven(over);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, self.phys.version()).await;
-        let Some(minor) = answer.ok().and_then(Result::ok).and_then(|version| minor(&version)) else {
-            return false;
+        let answer = tokio::time::timeout(VERSION_WITHIN, self.phys.version()).await;
+        let answer = answer.unwrap_or(Err(CallError::TimedOut { limit: VERSION_WITHIN }));
+        let said = answer.map(|version| minor(&version).ok_or(version));
+        let minor = match said {
+            Ok(Ok(minor)) => minor,
+            Ok(Err(unknown)) => return self.says_no_version(&format!("{unknown:?} is no version")),
+            Err(error) => return self.says_no_version(&error.to_string()),
         };
-        self.state.lock().version = Some((Instant::now(), over));
+        {
+            let mut state = self.state.lock();
+            state.version = Some((Instant::now(), over));
+            state.version_unsaid = 0;
+        }
         let before = self.settings.lock().physical_minor.replace(minor);
         if before != Some(minor) {
             tracing::info!(binding = %self.subject.binding, before, minor, "the worker cluster's version is known");
         }
         before != Some(minor)
+    }
+
+    /// That is no news of the version.
+    fn says_no_version(&self, why: &str) -> bool {
+        let mut state = self.state.lock();
+        state.version_unsaid = state.version_unsaid.saturating_add(1);
+        if state.version_unsaid == VERSION_TRIES {
+            let binding = &self.subject.binding;
+            tracing::warn!(%binding, why, "the worker cluster does not say its version: what depends on that stays as it is");
+        }
+        false
     }
 
     /// Kinds of objects that may not be read there.

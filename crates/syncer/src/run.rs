@@ -20,7 +20,7 @@ use kubeocean_model::bind::BindingObject;
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::leasing::SYNCER;
-use kubeocean_model::vnode::{Settings, Worker};
+use kubeocean_model::vnode::{Settings, Unkept, Worker};
 use kubeocean_model::window::{UnknownZone, Zone};
 use tokio_util::sync::CancellationToken;
 
@@ -191,7 +191,7 @@ fn subject(binding: &Binding, namespace: &str, virtual_cluster: &str, pods: &Pod
 /// What virtual nodes are like. The version of the worker cluster is found out.
 fn settings(nodes: &NodeArgs) -> Settings {
     let NodeArgs { closing_notice, node_annotations, lease_renew_interval: _, pods: _ } = nodes.clone();
-    Settings { closing_notice, node_annotations, physical_minor: None }
+    Settings { closing_notice, node_annotations, physical_minor: None, unkept: Unkept::default() }
 }
 
 /// Runs a syncer until it is told to stop by a signal.

@@ -8,7 +8,7 @@ use kubeocean_api::keys::taints::{self, Mark, NODE_CONTROLLER_KEYS};
 use kubeocean_api::keys::{PREFIX, annotations, conditions, labels, reasons};
 use serde_json::{Map, Value, json};
 
-use super::{PhysicalNode, Situation, Taint, Tenure, VirtualNode};
+use super::{PhysicalNode, Situation, Taint, Tenure, Unkept, VirtualNode};
 use crate::condition::whole_seconds;
 use crate::lease::{Lease, Policy};
 use crate::naming::{Port, label_value};
@@ -51,10 +51,13 @@ impl Wish {
         tenure: &Tenure,
     ) -> Self {
         let (labels, omitted) = labels_of(situation, node);
-        let physical = situation.settings.physical_minor;
-        let features = node.features.iter().filter(|feature| {
-            *feature != WEBSOCKETS || physical.is_some_and(|minor| minor >= WEBSOCKETS_SINCE_MINOR)
-        });
+        // Nobody knows yet what version answers there: what was promised by who knew it is not taken back for that.
+        let was_promised = || {
+            situation.existing.is_some_and(|existing| existing.features.iter().any(|one| one == WEBSOCKETS))
+        };
+        let Settings { physical_minor: physical, unkept, .. } = situation.settings;
+        let speaks = physical.map_or_else(was_promised, |minor| minor >= WEBSOCKETS_SINCE_MINOR);
+        let features = node.features.iter().filter(|feature| *feature != WEBSOCKETS || speaks);
         Self {
             labels,
             annotations: annotations_of(situation, node, lease, tenure),
@@ -63,8 +66,8 @@ impl Wish {
             resources: lease.map(|lease| offered(lease, situation)),
             address: situation.address.map(str::to_owned),
             port: Some(situation.port),
-            info: node.info.clone(),
-            features: features.cloned().collect(),
+            info: unkept.info(&node.info),
+            features: unkept.features(features.cloned().collect()),
             omitted,
             is_whole: true,
         }
@@ -277,4 +280,6 @@ pub struct Settings {
     pub node_annotations: Vec<String>,
     /// P's API server is 1.this.
     pub physical_minor: Option<u32>,
+    /// What V's API server does not keep.
+    pub unkept: Unkept,
 }

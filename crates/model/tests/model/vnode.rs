@@ -15,7 +15,7 @@ use kubeocean_model::policies::SeenPolicy;
 use kubeocean_model::reclaim::{self, Twin, VirtualPod};
 use kubeocean_model::resources::Resources;
 use kubeocean_model::selector::NodeSelector;
-use kubeocean_model::vnode::{PhysicalNode, Settings, Situation, Tenure, VirtualNode, Worker, plan};
+use kubeocean_model::vnode::{PhysicalNode, Settings, Situation, Tenure, Unkept, VirtualNode, Worker, plan};
 use kubeocean_model::window::Zone;
 use serde_json::{Value, json};
 
@@ -40,6 +40,8 @@ pub(crate) struct Life {
     pub(crate) pods: Vec<Value>,
     pub(crate) now: Timestamp,
     version: u64,
+    /// The worker's API server is 1.this.
+    physical_minor: Option<u32>,
 }
 
 fn object(value: &Value) -> Object {
@@ -83,6 +85,7 @@ impl Life {
             worker: Worker::Known,
             is_behind: false,
             is_readable: true,
+            physical_minor: Some(35),
             vnode: None,
             pods: Vec::new(),
             now: "2026-11-20T12:00:00Z".parse().unwrap(),
@@ -98,7 +101,8 @@ impl Life {
         let settings = Settings {
             closing_notice: Duration::from_secs(600),
             node_annotations: Vec::new(),
-            physical_minor: Some(35),
+            physical_minor: self.physical_minor,
+            unkept: Unkept::default(),
         };
         let node = self.node.as_ref().map(|node| PhysicalNode::read(&object(node)));
         let candidates = |policies: &[Value]| {
@@ -464,6 +468,26 @@ fn a_virtual_node_gets_back_what_holds_it_until_its_pods_are_gone() {
     life.step("held again");
     let held = life.vnode.as_ref().unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(held, json!(["others.example.com/theirs", finalizers::VNODE]));
+}
+
+/// Whoever knew the version of the worker cluster has promised what it can; the next one, who does not know it yet, does not take that back.
+#[test]
+fn what_was_promised_of_a_known_version_stays_while_nobody_knows_it() {
+    const FEATURE: &str = "ExtendWebSocketsToKubelet";
+    let mut life = Life::new();
+    merge(life.node.as_mut().unwrap(), &json!({"status": {"declaredFeatures": [FEATURE]}}));
+    let features = |life: &Life| life.vnode.as_ref().unwrap()["status"]["declaredFeatures"].clone();
+    life.physical_minor = None;
+    life.step("nobody knows whether it can");
+    assert_eq!(features(&life), json!([]));
+    life.physical_minor = Some(36);
+    life.step("it can");
+    assert_eq!(features(&life), json!([FEATURE]));
+    life.physical_minor = None;
+    assert!(life.decide().0.is_empty());
+    life.physical_minor = Some(35);
+    life.step("it cannot any more");
+    assert_eq!(features(&life), json!([]));
 }
 
 /// Excluded node types are never leased, and labels that are too many are left out with a word.

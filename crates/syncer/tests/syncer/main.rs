@@ -34,6 +34,7 @@ mod simulated;
 mod spared;
 mod storage;
 mod tokens;
+mod unkept;
 mod vectors;
 mod versions;
 

@@ -16,7 +16,7 @@ use kubeocean_model::key::Physical;
 use kubeocean_model::leasing::SYNCER;
 use kubeocean_model::naming::ClusterId;
 use kubeocean_model::object::Object;
-use kubeocean_model::vnode::Settings;
+use kubeocean_model::vnode::{Settings, Unkept};
 use kubeocean_model::window::Zone;
 use kubeocean_syncer::syncer::{ComputingEndpoints, Parts, Ports, Syncer};
 use kubeocean_syncer::world::Subject;
@@ -89,6 +89,8 @@ pub(crate) struct Setting {
     pub(crate) nodes: &'static [&'static str],
     /// Its API server is 1.this.
     pub(crate) physical_minor: u32,
+    /// What the computing cluster's API server does not know of nodes.
+    pub(crate) virtual_unknown: &'static [&'static str],
     /// How late news may reach the syncer.
     pub(crate) lag: Duration,
     /// The only namespaces that the syncer is to follow; none: all.
@@ -105,6 +107,7 @@ impl Default for Setting {
             cluster_id: "c1".to_owned(),
             nodes: &["n1", "n2", "n3"],
             physical_minor: 36,
+            virtual_unknown: &[],
             lag: Duration::from_secs(10),
             namespaces: &[],
             has_published_proxiers: false,
@@ -206,11 +209,14 @@ impl Scene {
             cluster_id,
             nodes,
             physical_minor,
+            virtual_unknown,
             lag,
             namespaces,
             has_published_proxiers,
         } = setting;
-        let virt = world.site_with("V", profile("V"), &Options { start, ..Options::default() });
+        let unknown_fields = virtual_unknown.iter().map(|field| ("nodes", *field)).collect();
+        let virt =
+            world.site_with("V", profile("V"), &Options { start, unknown_fields, ..Options::default() });
         let worker = Options {
             with_crds: lender_has_policies,
             start,
@@ -498,6 +504,7 @@ impl Scene {
                 closing_notice: Duration::from_secs(600),
                 node_annotations: vec!["note".to_owned()],
                 physical_minor: None,
+                unkept: Unkept::default(),
             },
             zone: Zone::utc(),
             renew_every: self.renew_every,

@@ -6,7 +6,7 @@ use kubeocean_testkit::chaos::Partition;
 use serde_json::{Value, json};
 
 use crate::scene::{MERGE, Scene, Setting};
-use crate::simulated::{calm_in, wait};
+use crate::simulated::{calm_in, calm_lives, wait};
 
 const FEATURE: &str = "ExtendWebSocketsToKubelet";
 
@@ -87,5 +87,42 @@ fn a_version_that_cannot_be_had_at_first_is_asked_for_again() {
         assert_eq!(features(scene), Value::Null, "nobody knows whether it can");
         scene.phys.server.becomes(Some(36));
         is_promised(scene, true, 10).await;
+    });
+}
+
+#[test]
+fn one_that_says_nothing_after_its_downgrade_is_asked_until_it_does() {
+    older(async |scene| {
+        scene.phys.server.becomes(Some(36));
+        is_promised(scene, true, 330).await;
+        scene.phys.chaos.partition(Partition::Resets);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        scene.phys.server.becomes(None);
+        scene.phys.chaos.heal();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(features(scene), json!([FEATURE]), "as far as anybody knows");
+        scene.phys.server.becomes(Some(35));
+        is_promised(scene, false, 15).await;
+    });
+}
+
+#[test]
+fn who_is_born_while_nobody_says_the_version_takes_no_promise_back() {
+    let setting = Setting { nodes: &["n1"], ..Setting::default() };
+    let prepare = |scene: &Scene| {
+        scene.policy(&scene.phys, "all", json!({}));
+        let body = json!({"status": {"declaredFeatures": [FEATURE]}});
+        scene.phys.server.call("kubelet", "PATCH", "/api/v1/nodes/n1/status", MERGE, Some(body));
+    };
+    calm_lives(setting, prepare, async |scene, restarts| {
+        wait(scene, "leased", 20, || scene.at_rest()).await;
+        is_promised(scene, true, 15).await;
+        // The computing cluster lets pods in.
+        scene.comes_to_rest().await;
+        let before = scene.vnode_of("n1")["metadata"]["resourceVersion"].clone();
+        scene.phys.server.becomes(None);
+        restarts.notify_one();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(scene.vnode_of("n1")["metadata"]["resourceVersion"], before, "nothing is written");
     });
 }

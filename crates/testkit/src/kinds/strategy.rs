@@ -78,6 +78,7 @@ pub(crate) fn prepare_create(state: &mut State, call: &Call<'_>, object: &mut Va
         job(object);
     }
     drop_gated(kind, object);
+    drop_unknown(state, kind, object);
 }
 
 /// Fields behind feature gates that are closed by default.
@@ -87,6 +88,16 @@ fn drop_gated(kind: &Kind, object: &mut Value) {
     {
         spec.remove("strategy");
         spec.remove("preferredHolder");
+    }
+}
+
+/// What an older server does not know.
+fn drop_unknown(state: &State, kind: &Kind, object: &mut Value) {
+    for (_, pointer) in state.options.unknown_fields.iter().filter(|(plural, _)| *plural == kind.plural) {
+        let Some((parent, field)) = pointer.rsplit_once('/') else { continue };
+        if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.remove(field);
+        }
     }
 }
 
@@ -170,6 +181,7 @@ pub(crate) fn prepare_update(state: &mut State, call: &Call<'_>, old: &Value, ob
         _ => {}
     }
     drop_gated(kind, object);
+    drop_unknown(state, kind, object);
     bump_generation(call, old, object);
 }
 

@@ -95,7 +95,9 @@ fn dispatch(state: &mut State, request: &Request) -> Result<Answer> {
     match verb {
         "get" => read::get(state, &call),
         "list" => read::list(state, &call),
-        "watch" => watch::start(state, &call).map(|watch| Answer::Watch(Box::new(watch))),
+        "watch" => refusal::check(state, &call, "watch", "")
+            .and_then(|()| watch::start(state, &call))
+            .map(|watch| Answer::Watch(Box::new(watch))),
         "create" => write::create(state, &call).map(|object| shown(&call, 201, &object)),
         "update" => write::update(state, &call).map(|(code, object)| shown(&call, code, &object)),
         "patch" => patching::patch(state, &call).map(|(code, object)| shown(&call, code, &object)),
