@@ -303,9 +303,10 @@ fn take_back(pod: &VirtualPod) -> Decision {
     Decision { actions: vec![action], event: Some(event), ..Decision::default() }
 }
 
-/// Removes it in time, also if it is ending at its leisure.
+/// Removes it in time, also if it is ending at its leisure. An API server lets go at once of what asks for no time at all, before its twin has
+/// ended: one second holds it until that is so.
 fn remove(pod: &VirtualPod, now: Timestamp) -> Option<Action> {
-    let least = pod.grace.min(LONGEST_END);
+    let least = pod.grace.clamp(1, LONGEST_END);
     let ends_at = now.checked_add(SignedDuration::from_secs(i64::from(least))).unwrap_or(now);
     let ends_in_time = pod.meta.deletion_timestamp.is_some_and(|at| at <= ends_at);
     (!ends_in_time).then(|| delete(pod, least, "its node is taken back, and the time is up"))

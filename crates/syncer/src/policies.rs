@@ -80,6 +80,13 @@ impl Policies {
         self.state.lock().access == Access::Served
     }
 
+    /// What counts for who has only just come: a lender who showed all its policies has a word, whatever becomes of the watch on them in the next
+    /// moment. To take that for silence would end every lease that nobody else grants, and lease what the lender forbids.
+    fn heard_first(&self) -> Option<Access> {
+        let was_listed = self.world.physical_policies.progress().is_synced();
+        if was_listed { Some(Access::Served) } else { self.heard() }
+    }
+
     /// What the worker cluster says now, where that is an answer.
     fn heard(&self) -> Option<Access> {
         let progress = self.world.physical_policies.progress();
@@ -94,9 +101,10 @@ impl Policies {
     /// Looks whether the worker cluster has policies. What was there is not taken for gone at the first word: a server that has just started
     /// does not know its own resources. Says whether something else counts now than before.
     pub(crate) fn judge_access(&self) -> bool {
-        let Some(heard) = self.heard() else { return false };
         let mut state = self.state.lock();
         let before = state.access;
+        let heard = if before == Access::Unknown { self.heard_first() } else { self.heard() };
+        let Some(heard) = heard else { return false };
         let lasts =
             state.doubt.is_some_and(|(doubt, since)| doubt == heard && since.elapsed() >= DOUBTED_FOR);
         if heard == state.access || state.access != Access::Served || lasts {
@@ -114,7 +122,7 @@ impl Policies {
         {
             let mut state = self.state.lock();
             if state.access == Access::Unknown
-                && let Some(heard) = self.heard()
+                && let Some(heard) = self.heard_first()
             {
                 state.access = heard;
             }

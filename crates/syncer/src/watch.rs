@@ -14,7 +14,7 @@ use kubeocean_cluster::store::{Entry, Shape, Store};
 use kubeocean_model::action::{Kind, kinds};
 use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, OnSide, Physical, Virtual};
-use kubeocean_model::object::Object;
+use kubeocean_model::object::{Meta, Object};
 use kubeocean_model::project::Referent;
 use parking_lot::RwLock;
 
@@ -34,6 +34,12 @@ use crate::world::{Duty, Ended, LastGood, Subject, Tenures, Watching, World};
 
 /// Pods of others come in crowds. A node whose pods change is looked at a second later, once for all of them.
 const CROWD: Duration = Duration::from_secs(1);
+
+/// Whether a node that names the binding is a virtual node of it. Those of older installations have no uid; their names tell them from a machine
+/// on which someone wrote that label.
+fn is_vnode_of(uid: &str, meta: &Meta) -> bool {
+    meta.labels.get(labels::BINDING_UID).map_or_else(|| meta.name.starts_with(VNODE_PREFIX), |of| of == uid)
+}
 
 /// Makes the informers, one store after the other.
 pub(crate) struct Watch<'a> {
@@ -102,8 +108,7 @@ impl<'a> Watch<'a> {
         let (remembered, uid) = (tenures.clone(), Arc::clone(&self.subject.uid));
         let informer = Informer::<Virtual, SeenVnode>::of(self.virt, kinds::NODE)
             .labels(format!("{}={}", labels::CLUSTER_BINDING, self.subject.binding))
-            // Those of older installations have no uid.
-            .keep(move |object| object.meta.labels.get(labels::BINDING_UID).is_none_or(|of| *of == *uid))
+            .keep(move |object| is_vnode_of(&uid, &object.meta))
             .indexed_by(&OF_NODE)
             .on_change(move |change| {
                 remembered.follow(change);

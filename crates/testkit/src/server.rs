@@ -48,6 +48,8 @@ pub struct Options {
     pub denied: Vec<(String, Right)>,
     /// It says that it is 1.this; what it does is what the newest does. `None`: it cannot say.
     pub minor: Option<u32>,
+    /// Fields that it does not know, as an older one would not: a kind's plural, and where. It keeps nothing that is written there.
+    pub unknown_fields: Vec<(&'static str, &'static str)>,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             user: "system:serviceaccount:kubeocean-worker:kubeocean".to_owned(),
             denied: Vec::new(),
             minor: Some(36),
+            unknown_fields: Vec::new(),
         }
     }
 }

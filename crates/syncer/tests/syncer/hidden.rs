@@ -89,3 +89,30 @@ fn a_node_that_is_hidden_is_found_at_once_and_one_that_was_hidden_unseen_a_littl
         true,
     );
 }
+
+/// Someone writes the label by which virtual nodes are found on a machine of the computing cluster.
+#[test]
+fn a_machine_that_names_the_binding_stays_what_it_is() {
+    calm(
+        async |scene| {
+            let machine = json!({
+                "metadata": {"name": "iron", "labels": {labels::CLUSTER_BINDING: BINDING}},
+                "spec": {"providerID": "metal://iron"},
+            });
+            assert_eq!(scene.make(&scene.virt, "nodes", "", machine), 201);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let before = scene.server().get("nodes", "", "iron").unwrap();
+            scene.policy(&scene.phys, "all", json!({}));
+            wait(scene, "leased", 20, || {
+                let others = scene.vnodes().len();
+                if others == 4 { Ok(()) } else { Err(format!("{others} nodes")) }
+            })
+            .await;
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            assert_eq!(scene.server().get("nodes", "", "iron").unwrap(), before);
+            let leases = scene.server().list("leases", Some("kube-node-lease"));
+            assert!(leases.iter().all(|lease| lease["metadata"]["name"] != "iron"), "{leases:#?}");
+        },
+        true,
+    );
+}

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use kubeocean_api::keys::taints;
 use kubeocean_model::action::kinds;
+use kubeocean_model::leasing::SYNCER;
+use kubeocean_testkit::{Refusal, Right};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, Setting, has_taint, is_deleting, text};
-use crate::simulated::{calm_in, wait};
+use crate::simulated::{calm_in, calm_lives, wait};
 
 /// The next try to find policies is never longer away than this.
 const FOUND_OUT: u64 = 60;
@@ -78,4 +80,37 @@ fn a_lender_who_gets_policies_and_has_none_takes_its_nodes_back_with_the_grace_t
             assert_eq!(text(&scene.vnode_of("n1"), "/status/allocatable/cpu"), "3750m");
         },
     );
+}
+
+/// A worker cluster and a syncer that start together: policies can be listed, and not be watched yet. What was listed counts, and nobody loses a
+/// node or a pod, nor gets more than the lender allows.
+#[test]
+fn a_lender_whose_policies_cannot_be_watched_yet_is_taken_at_its_word() {
+    for is_narrowed in [false, true] {
+        let setting = Setting { nodes: &["n1"], ..Setting::default() };
+        let half = json!({"resourceLimits": [{"resource": "cpu", "percent": 50}], "forceReclaim": true});
+        let prepare = |scene: &Scene| {
+            scene.policy(&scene.phys, "half", half);
+            if is_narrowed {
+                scene.policy(&scene.virt, "all", json!({}));
+            }
+        };
+        calm_lives(setting, prepare, async |scene, restarts| {
+            wait(scene, "leased", 20, || scene.at_rest()).await;
+            scene.pod("plain", "vnode-c1-n1", json!({}));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let watch = Right::to("watch", "resourceleasingpolicies");
+            scene.phys.server.refuse(SYNCER, watch, Refusal::Starting);
+            scene.phys.server.drop_watches();
+            restarts.notify_one();
+            for _ in 0..60 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert_eq!(is_leaving(scene), 0, "the lender did not take its word back");
+                assert_eq!(text(&scene.vnode_of("n1"), "/status/allocatable/cpu"), "3750m");
+                assert!(!goes(scene, "plain"));
+            }
+            scene.phys.server.accept(SYNCER);
+            wait(scene, "as before", 60, || scene.at_rest()).await;
+        });
+    }
 }

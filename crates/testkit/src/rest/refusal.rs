@@ -17,6 +17,8 @@ pub enum Refusal {
     Denied,
     /// A webhook for which nobody answers.
     Broken,
+    /// A server that has just started, and lists already what it cannot be watched for yet.
+    Starting,
 }
 
 impl Refusal {
@@ -34,6 +36,7 @@ impl Refusal {
                 let why = "admission webhook \"guard.example.com\" denied the request: not here";
                 Failure::new(403, "Forbidden", why)
             }
+            Self::Starting => Failure::new(429, "TooManyRequests", "storage is (re)initializing"),
             Self::Broken => Failure::internal(
                 "failed calling webhook \"guard.example.com\": failed to call webhook: Post \"https://guard.theirs.svc:443/?timeout=10s\": \
                  dial tcp 10.96.0.7:443: connect: connection refused",
