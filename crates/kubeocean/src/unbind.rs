@@ -226,8 +226,14 @@ async fn foretell(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject,
         Secret::Stays(why) => note(&format!("  {why}")),
         Secret::None => {}
     }
-    if let Some(reason) = &args.force {
+    if let Some(reason) = args.force.as_deref().or_else(|| binding.forced()) {
         note(&format!("! What runs in the worker cluster stays there, since it is not asked: {reason}"));
+    }
+    if args.force.is_none() && binding.forced().is_some() {
+        note(&format!(
+            "  That was said before, in its annotation {FORCE_UNBIND}; unless it still holds: kubectl annotate clusterbinding {name} \
+             {FORCE_UNBIND}-"
+        ));
     }
 }
 
@@ -247,21 +253,22 @@ fn confirmed() -> anyhow::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Says why it is forced, if it is, and asks for the deletion of exactly this binding.
+/// Asks for the deletion of exactly this binding, and then says why it is forced, if it is: whoever may not delete it leaves no word behind that
+/// would make a later deletion a forced one. Its finalizer holds it for that long.
 async fn ask_to_go(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject) -> anyhow::Result<()> {
     let (key, uid) = (binding.key(), &*binding.meta.uid);
     let applier = Applier::new(CLI).virtually(virt);
     let mut actions = Vec::new();
+    if !binding.meta.is_deleting() {
+        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
+        actions.push(Action::new(kinds::BINDING, &key, verb, "its operator unbinds it").if_uid(uid));
+    }
     if let Some(reason) = &args.force {
         let body = json!({ "metadata": { "annotations": { FORCE_UNBIND: reason } } });
         let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
         actions.push(
             Action::new(kinds::BINDING, &key, verb, "its operator gives the worker cluster up").if_uid(uid),
         );
-    }
-    if !binding.meta.is_deleting() {
-        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-        actions.push(Action::new(kinds::BINDING, &key, verb, "its operator unbinds it").if_uid(uid));
     }
     for action in actions {
         match applier.apply(&action).await {

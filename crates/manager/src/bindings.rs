@@ -16,8 +16,8 @@ use kubeocean_cluster::queue::Verdict;
 use kubeocean_cluster::reconcile::Reconciler;
 use kubeocean_model::action::{Action, PatchForm, Verb, kinds};
 use kubeocean_model::bind::{
-    self, BindingObject, Child, Decision, Existing, Finding, Hosting, MENDED, Refusal, Role, Situation,
-    TaskState, Tasks, Telling, TemplateFault,
+    self, BindingObject, Child, Decision, Existing, Finding, Hosting, MENDED, REMADE, Refusal, Role,
+    Situation, TaskState, Tasks, Telling, TemplateFault,
 };
 use kubeocean_model::binding::Binding;
 use kubeocean_model::key::{Key, Virtual};
@@ -447,9 +447,9 @@ const fn is_apply(action: &Action) -> bool {
     matches!(action.verb, Verb::Patch { form: PatchForm::Apply { .. }, .. })
 }
 
-/// A write that only puts back what someone else changed.
+/// A write that only puts back what someone else changed: in place, or by making the object anew.
 fn is_mending(action: &Action) -> bool {
-    is_apply(action) && action.why == MENDED
+    action.why == MENDED || action.why == REMADE
 }
 
 /// Why not everything was written.

@@ -23,7 +23,7 @@ use kubeocean_api::keys::reasons::{Binding as Reason, Event as EventReason};
 use kubeocean_api::{ClusterBinding, ClusterBindingStatus};
 use serde_json::{Value, json};
 
-pub use children::{Child, Existing, KINDS as CHILD_KINDS, MENDED, Refusal, Served, served};
+pub use children::{Child, Existing, KINDS as CHILD_KINDS, MENDED, REMADE, Refusal, Served, served};
 pub use finding::{Finding, Swapped, Trouble, Worker, certificate_trouble};
 pub use state::{Availability, Hosting, Role, TaskState, TemplateFault};
 pub(crate) use unbind::remove_hold;

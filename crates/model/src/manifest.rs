@@ -15,7 +15,7 @@ use crate::rights::{Right, rules};
 
 pub use computing::rbac;
 pub use fences::fences;
-pub use worker::{WorkerManifest, worker};
+pub use worker::{FLAGS_AS_BEFORE, WorkerManifest, how_to_grant, worker};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";

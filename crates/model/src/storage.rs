@@ -176,8 +176,8 @@ pub enum Pending {
 pub enum Refusal {
     /// We may not make volumes there.
     #[error(
-        "the worker cluster does not let pods bring volumes along: the lender allows it with `kubeocean worker-manifest \
-         --storage`"
+        "the worker cluster does not let pods bring volumes along: the lender allows it with `kubeocean worker-manifest --storage`, \
+         applied again with the other flags of the first time"
     )]
     NoRights,
     /// The lender does not list its kind.

@@ -10,6 +10,7 @@ use kubeocean_manager::probe;
 use kubeocean_model::action::kinds;
 use kubeocean_model::bind::{BindingObject, certificate_trouble};
 use kubeocean_model::key::{Key, Physical};
+use kubeocean_model::manifest::{FLAGS_AS_BEFORE, how_to_grant};
 use kubeocean_model::object::Object;
 use serde_json::json;
 
@@ -56,8 +57,9 @@ pub(super) async fn look(
             format!("{server} is an address of this machine: only a manager that runs here reaches it"),
         );
     }
-    let mount = mount_namespace(&phys, wish, checks).await;
-    identity(&phys, wish, checks).await;
+    let user = who(&phys).await;
+    let mount = mount_namespace(&phys, wish, user.as_ref().ok(), checks).await;
+    identity(user.as_ref(), wish, checks);
     let policies = match phys.serves(&kinds::POLICY).await {
         Ok(policies) => policies,
         Err(error) => {
@@ -65,7 +67,7 @@ pub(super) async fn look(
             return Some(Reached { phys, server });
         }
     };
-    rights(&phys, wish, policies, checks).await;
+    rights(&phys, wish, policies, user.as_ref().ok(), checks).await;
     if let (Some(mount), Some(seen)) = (&mount, seen) {
         known(&mount.meta.uid, wish, seen, checks);
     }
@@ -161,10 +163,17 @@ async fn is_itself(phys: &Cluster<Physical>, wish: &Wish, seen: Option<&Seen>) -
     false
 }
 
-async fn mount_namespace(phys: &Cluster<Physical>, wish: &Wish, checks: &mut Checks) -> Option<Object> {
+async fn mount_namespace(
+    phys: &Cluster<Physical>,
+    wish: &Wish,
+    user: Option<&User>,
+    checks: &mut Checks,
+) -> Option<Object> {
     const SUBJECT: &str = "mount namespace";
     let name = &wish.mount_namespace;
-    let fix = format!("kubeocean worker-manifest --namespace {name} | kubectl apply --server-side -f -");
+    let fix = user.and_then(|user| how_to_grant(&user.name, name)).unwrap_or_else(|| {
+        format!("`kubeocean worker-manifest --namespace {name} | kubectl apply --server-side -f -` {FLAGS_AS_BEFORE}")
+    });
     let mount = match phys.get(&kinds::NAMESPACE, &Key::cluster_scoped(name.as_str())).await {
         Ok(Some(mount)) => mount,
         Ok(None) => {
@@ -220,21 +229,31 @@ fn pod_security(mount: &Object, name: &str, checks: &mut Checks) {
 }
 
 /// Who we are there.
-async fn identity(phys: &Cluster<Physical>, wish: &Wish, checks: &mut Checks) {
-    const SUBJECT: &str = "identity";
+struct User {
+    name: String,
+    is_all_powerful: bool,
+}
+
+async fn who(phys: &Cluster<Physical>) -> Result<User, CallError> {
     let kind = &kinds::SELF_REVIEW;
     let review = json!({ "apiVersion": kind.api_version(), "kind": &*kind.kind });
-    let answer = match phys.review(kind, &review).await {
-        Ok(answer) => answer,
+    let answer = phys.review(kind, &review).await?;
+    let user = &answer["status"]["userInfo"];
+    let name = user["username"].as_str().unwrap_or("unknown").to_owned();
+    let is_all_powerful =
+        user["groups"].as_array().is_some_and(|groups| groups.iter().any(|one| one == "system:masters"));
+    Ok(User { name, is_all_powerful })
+}
+
+fn identity(user: Result<&User, &CallError>, wish: &Wish, checks: &mut Checks) {
+    const SUBJECT: &str = "identity";
+    let User { name, is_all_powerful } = match user {
+        Ok(user) => user,
         Err(error) => {
             checks.warn(SUBJECT, format!("the worker cluster does not say who we are: {error}"));
             return;
         }
     };
-    let user = &answer["status"]["userInfo"];
-    let name = user["username"].as_str().unwrap_or("unknown");
-    let all_powerful =
-        user["groups"].as_array().is_some_and(|groups| groups.iter().any(|one| one == "system:masters"));
     if name.starts_with(&format!("system:serviceaccount:{}:", wish.mount_namespace)) {
         checks.warn(
             SUBJECT,
@@ -243,7 +262,7 @@ async fn identity(phys: &Cluster<Physical>, wish: &Wish, checks: &mut Checks) {
                  `kubeocean worker-manifest` does"
             ),
         );
-    } else if all_powerful {
+    } else if *is_all_powerful {
         checks.warn(
             SUBJECT,
             format!(
@@ -256,19 +275,24 @@ async fn identity(phys: &Cluster<Physical>, wish: &Wish, checks: &mut Checks) {
     }
 }
 
-async fn rights(phys: &Cluster<Physical>, wish: &Wish, policies: bool, checks: &mut Checks) {
+async fn rights(
+    phys: &Cluster<Physical>,
+    wish: &Wish,
+    policies: bool,
+    user: Option<&User>,
+    checks: &mut Checks,
+) {
     const SUBJECT: &str = "rights";
     let namespace = &wish.mount_namespace;
     match probe::missing(phys, namespace, policies).await {
         Ok(missing) if missing.is_empty() => checks.good(SUBJECT, "all that are needed"),
-        Ok(missing) => checks.bad(
-            SUBJECT,
-            format!(
-                "missing: {}; the lender grants them with kubeocean worker-manifest --namespace {namespace} | kubectl apply \
-                 --server-side -f -",
-                missing.join(", ")
-            ),
-        ),
+        Ok(missing) => {
+            let how = user.and_then(|user| how_to_grant(&user.name, namespace)).map_or_else(
+                || "to an identity that `kubeocean worker-manifest` did not make (docs/rights.md)".to_owned(),
+                |how| format!("with {how}"),
+            );
+            checks.bad(SUBJECT, format!("missing: {}; the lender grants them {how}", missing.join(", ")));
+        }
         Err(error) => checks.bad(SUBJECT, format!("the worker cluster does not say what we may: {error}")),
     }
 }

@@ -43,6 +43,7 @@ async fn a_syncer_touches_what_is_its_own_worker_clusters_and_nothing_else() {
         }
     }
     proxiers_write_neither_leases_nor_pods(&computing).await;
+    nor_does_anybody_else_who_lives_beside_us(&computing).await;
     // The fences are around us alone.
     attempt(&admin, "PATCH", &format!("{NODES}/real"), &labelled("a", "b")).await.unwrap();
 }
@@ -129,6 +130,23 @@ fn signing_request(name: &str, signer: &str, usages: &[&str]) -> Value {
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": { "name": name },
         "spec": { "signerName": signer, "usages": usages, "request": STANDARD.encode(pem) },
     })
+}
+
+/// The shipped roles name all accounts of our namespace.
+async fn nor_does_anybody_else_who_lives_beside_us(computing: &Cluster) {
+    let neighbour = format!("system:serviceaccount:{INSTALLED}:default");
+    let other = client(&computing.kubeconfig(), Some(&neighbour)).await;
+    for (path, body) in [
+        (LEASES, lease("iron")),
+        (LEASES, lease("vnode-berlin-n4")),
+        (PLACEHOLDERS, pod("sly", "vnode-berlin-n1")),
+    ] {
+        let (code, words) = attempt(&other, "POST", path, &body).await.unwrap_err();
+        assert!(
+            code == 403 && words.contains("only syncers and the manager write Leases"),
+            "{path}: {words}"
+        );
+    }
 }
 
 async fn proxiers_write_neither_leases_nor_pods(computing: &Cluster) {

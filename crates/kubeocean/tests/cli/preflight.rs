@@ -39,11 +39,11 @@ fn who_may_not_write_is_told_before_anything_is_written() {
     ]);
     let missing = [
         "your rights        you may not create secrets in namespace kubeocean-system",
-        "create clusterbindings.cloud.tencent.com, patch secrets in namespace kubeocean-system",
-        "patch clusterbindings.cloud.tencent.com: use another --kubeconfig or --context",
+        "create clusterbindings.cloud.tencent.com cluster-wide, patch secrets in namespace kubeocean-system",
+        "patch clusterbindings.cloud.tencent.com cluster-wide: use another --kubeconfig or --context",
     ];
     refused(place, "looked-at", &answer, &missing);
-    assert!(answer.err.contains("error: 1 thing"), "{}", answer.err);
+    assert!(answer.err.contains("error: one thing has to be repaired first"), "{}", answer.err);
 }
 
 #[test]

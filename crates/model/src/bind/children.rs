@@ -70,6 +70,9 @@ pub enum Served<'a> {
 /// Why an object is written that was as wished before.
 pub const MENDED: &str = "someone changed it";
 
+/// Why an object is removed that should be there, as something else.
+pub const REMADE: &str = "it cannot be changed into what is wanted, and is made anew";
+
 /// What keeps an object until its dependents are gone.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
@@ -152,11 +155,7 @@ pub(super) fn heal(wanted: &[Child], existing: &[Existing]) -> Vec<Action> {
             Some(one) if one.object.meta.is_deleting() => {}
             Some(one) if is_as_wished(&child.body, &one.object) => {}
             Some(one) if !can_become(&child.body, &one.object) => {
-                actions.extend(delete(
-                    one,
-                    Haste::Orderly,
-                    "it cannot be changed into what is wanted, and is made anew",
-                ));
+                actions.extend(delete(one, Haste::Orderly, REMADE));
             }
             Some(one) => actions.push(child.apply(Some(one))),
         }
@@ -229,15 +228,20 @@ fn delete(existing: &Existing, haste: Haste, why: &'static str) -> Option<Action
 }
 
 /// What an API server never lets change: whom a Deployment selects, and what a binding of a role refers to. Older
-/// installations had others.
+/// installations had others. What a wish leaves to the server is as the server chose it.
 fn can_become(wish: &Value, object: &Object) -> bool {
     let Ok(content) = object.content() else { return true };
     let content = Value::Object(content);
-    let same = |pointer: &str| match (wish.pointer(pointer), content.pointer(pointer)) {
-        (Some(wish), Some(have)) => wish == have,
+    let suits = |pointer: &str, suits: &dyn Fn(&Value, &Value) -> bool| match (
+        content.pointer(pointer),
+        wish.pointer(pointer),
+    ) {
+        (Some(have), Some(wish)) => is_empty(wish) || suits(have, wish),
         _ => true,
     };
-    ["/spec/selector/matchLabels", "/spec/clusterIP", "/roleRef"].iter().all(|pointer| same(pointer))
+    suits("/spec/selector/matchLabels", &|have, wish| have == wish)
+        && suits("/spec/clusterIP", &|have, wish| have == wish)
+        && suits("/roleRef", &contains)
 }
 
 /// Whether every field of the wish is in the object.
@@ -289,8 +293,12 @@ fn contains(have: &Value, wish: &Value) -> bool {
 /// Lists and maps in which nobody else's entries have a place: who may, where a pod may go, and whom a Service means.
 const WHOLE: [&str; 5] = ["subjects", "rules", "tolerations", "matchExpressions", "selector"];
 
+/// What servers fill in where a template says that it does not mind.
+const CHOSEN: [&str; 2] = ["apiGroup", "clusterIP"];
+
 fn has_field(have: Option<&Value>, field: &str, wish: &Value) -> bool {
     match have {
+        Some(_) if CHOSEN.contains(&field) && is_empty(wish) => true,
         Some(have) => contains(have, wish) && (!WHOLE.contains(&field) || length(have) == length(wish)),
         // Servers leave out what is empty.
         None => is_empty(wish),
@@ -363,6 +371,35 @@ mod tests {
         assert_eq!(whose("kubeocean-syncer", &labelled), "nobody's", "all bindings shared it");
         let chart = json!({"labels": {key: "Helm", labels::CLUSTER_BINDING: "w1"}});
         assert_eq!(whose("kubeocean-syncer-c1", &chart), "nobody's");
+    }
+
+    #[test]
+    fn what_a_template_leaves_to_the_server_is_no_reason_to_make_an_object_anew() {
+        let can = |body: Value, have: Value| {
+            let mut object = have;
+            object["metadata"] = json!({"name": "a"});
+            can_become(&body, &Object::from_value(object).unwrap())
+        };
+        let role = |more: Value| {
+            let mut role = json!({"kind": "ClusterRole", "name": "kubeocean-syncer"});
+            role.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"roleRef": role})
+        };
+        let stored = || role(json!({"apiGroup": "rbac.authorization.k8s.io"}));
+        assert!(can(role(json!({})), stored()), "the server knows the group");
+        assert!(can(role(json!({"apiGroup": ""})), stored()));
+        assert!(!can(role(json!({"name": "another"})), stored()));
+        let address = |ip: &str| json!({"spec": {"clusterIP": ip}});
+        assert!(can(address(""), address("10.0.0.7")));
+        assert!(!can(address("None"), address("10.0.0.7")));
+        let selects = |labels: Value| json!({"spec": {"selector": {"matchLabels": labels}}});
+        assert!(!can(selects(json!({"a": "b"})), selects(json!({"a": "b", "c": "d"}))));
+
+        let service =
+            Object::from_value(json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "10.0.0.7"}}))
+                .unwrap();
+        assert!(is_as_wished(&json!({"metadata": {}, "spec": {"clusterIP": ""}}), &service));
+        assert!(!is_as_wished(&json!({"metadata": {}, "spec": {"clusterIP": "10.0.0.8"}}), &service));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use kubeocean_api::keys::names::KUBECONFIG_KEY;
 use kubeocean_api::keys::reasons::Binding as Reason;
 
 use crate::binding::Binding;
+use crate::manifest::how_to_grant;
 
 /// What the last look at a worker cluster found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +139,8 @@ impl Finding {
                 Reason::MountNamespaceMissing,
                 format!(
                     "namespace {mount_namespace} does not exist in the worker cluster: the lender makes it, with \
-                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`"
+                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`, and the flags of the \
+                     first time if it was there before"
                 ),
                 false,
             ),
@@ -147,7 +149,8 @@ impl Finding {
                 format!(
                     "namespace {mount_namespace} is being deleted in the worker cluster, and nothing can be made in it: let it end \
                      (kubectl get namespace {mount_namespace} -o yaml says what it waits for), then the lender makes it again, with \
-                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -`"
+                     `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply --server-side -f -` and the flags of the \
+                     first time"
                 ),
                 false,
             ),
@@ -155,8 +158,8 @@ impl Finding {
                 Reason::PermissionDenied,
                 // Where there is no room for all of it, the fix is not what is cut off.
                 format!(
-                    "the lender has to grant rights, with `kubeocean worker-manifest --namespace {mount_namespace} | kubectl apply \
-                     --server-side -f -`: {user} may not {}",
+                    "the lender has to grant rights{}: {user} may not {}",
+                    granted(user, mount_namespace),
                     missing.join(", ")
                 ),
                 false,
@@ -164,6 +167,17 @@ impl Finding {
         };
         Some(Trouble { reason, message, transient })
     }
+}
+
+/// How rights are granted, as part of a longer message.
+fn granted(user: &str, mount_namespace: &str) -> String {
+    how_to_grant(user, mount_namespace).map_or_else(
+        || {
+            " to an identity that `kubeocean worker-manifest` did not make (docs/rights.md lists them all)"
+                .to_owned()
+        },
+        |how| format!(", with {how}"),
+    )
 }
 
 /// What is wrong with a certificate: each has another fix.

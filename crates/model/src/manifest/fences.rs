@@ -3,7 +3,7 @@
 //!
 //! Whose a request is follows from the name of the `ServiceAccount`, `kubeocean-syncer-<clusterID>`, which only the
 //! manager gives out. The policies ask for that name in any namespace: an identity that is called so is fenced
-//! wherever we are installed.
+//! wherever we are installed. Only [`others`] are those of the namespace that the shipped roles name.
 //!
 //! Known to be open: `pods/eviction`. An API server shows an eviction to admission without its pod, so only the
 //! namespace is checked. And where one `clusterID` is the beginning of another (`a` and `a-b`), the names of their
@@ -11,8 +11,8 @@
 
 use kubeocean_api::keys::labels::PHYSICAL_CLUSTER_ID;
 use kubeocean_api::keys::names::{
-    FAKE_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, PROXIER_ROLE, SERVING_SIGNER, SYNCER_PREFIX,
-    SYNCER_ROLE, SYSTEM_NAMESPACES, VNODE_PREFIX,
+    FAKE_NAMESPACE, INSTALL_NAMESPACE, NODE_LEASE_NAMESPACE, PROXIER_PREFIX, PROXIER_ROLE, SERVING_SIGNER,
+    SYNCER_PREFIX, SYNCER_ROLE, SYSTEM_NAMESPACES, VNODE_PREFIX,
 };
 use kubeocean_api::{GROUP, VERSION};
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ pub fn fences() -> Vec<Value> {
         pods(),
         bindings(),
         proxiers(),
+        others(),
         proxier_certificates(),
         manager_nodes(),
         manager_roles(),
@@ -161,6 +162,23 @@ fn proxiers() -> Vec<Value> {
     )
 }
 
+/// Whoever else lives in our namespace, an account of somebody's sidecar or `default`, shares the bindings of syncers in fixed namespaces as well:
+/// they name all accounts of that namespace, so that the manager need not give out rights there.
+fn others() -> Vec<Value> {
+    let whose = format!(
+        "request.userInfo.username.startsWith('system:serviceaccount:{INSTALL_NAMESPACE}:') && \
+         !request.userInfo.username.matches('^[^:]+:[^:]+:[^:]+:({SYNCER_PREFIX}|{PROXIER_PREFIX}|{MANAGER_END})')"
+    );
+    let elsewhere = format!("!(request.namespace in ['{NODE_LEASE_NAMESPACE}', '{FAKE_NAMESPACE}'])");
+    fence_of(
+        "kubeocean-others",
+        &whose,
+        &[("coordination.k8s.io", "v1", &["leases"], WRITES), ("", "v1", &["pods"], WRITES)],
+        &json!([]),
+        &[(&elsewhere, "only syncers and the manager write Leases of nodes and placeholder pods")],
+    )
+}
+
 /// A certificate of another signer would be worth something only if somebody approved it. Nobody should be asked to. What is in a
 /// request cannot be looked into here: the manager does that before it approves.
 fn proxier_certificates() -> Vec<Value> {
@@ -258,9 +276,21 @@ fn syncer_fence(name: &str, rules: &[Rule<'_>], validations: &[(&str, &str)]) ->
     fence(&format!("{SYNCER_ROLE}-{name}"), SYNCER_PREFIX, rules, &variables, validations)
 }
 
+/// Around accounts of ours, by how their names begin.
 fn fence(
     name: &str,
     account: &str,
+    rules: &[Rule<'_>],
+    variables: &Value,
+    validations: &[(&str, &str)],
+) -> Vec<Value> {
+    let whose = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{account}')");
+    fence_of(name, &whose, rules, variables, validations)
+}
+
+fn fence_of(
+    name: &str,
+    whose: &str,
     rules: &[Rule<'_>],
     variables: &Value,
     validations: &[(&str, &str)],
@@ -280,7 +310,6 @@ fn fence(
         .iter()
         .map(|(expression, message)| json!({ "expression": expression, "message": message, "reason": "Forbidden" }))
         .collect();
-    let whose = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{account}')");
     let mut spec = json!({
         // A fence that cannot be asked is closed. It stands only around our own identities.
         "failurePolicy": "Fail",

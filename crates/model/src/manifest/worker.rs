@@ -51,6 +51,25 @@ impl Default for WorkerManifest {
     }
 }
 
+/// What a lender types to grant (again) what a borrower needs in a mount namespace, for people: with the identity that the borrower has there.
+/// The roles of one lender's namespace name one identity, so that the command for another one would take everything from it. `None`: that user
+/// is not of the manifest's making, and no command of ours grants it anything.
+pub fn how_to_grant(user: &str, mount: &str) -> Option<String> {
+    let of_ours = user.strip_prefix("system:serviceaccount:")?.strip_suffix(BORROWER)?;
+    let identity_namespace = of_ours.strip_suffix(':')?;
+    let other = if identity_namespace == IDENTITY_NAMESPACE {
+        String::new()
+    } else {
+        format!(" --identity-namespace {identity_namespace}")
+    };
+    Some(format!(
+        "`kubeocean worker-manifest --namespace {mount}{other} | kubectl apply --server-side -f -` {FLAGS_AS_BEFORE}"
+    ))
+}
+
+/// What is left out is taken back: volumes, and networks that are out of reach.
+pub const FLAGS_AS_BEFORE: &str = "(with --storage and --unreachable as at first)";
+
 /// The objects that a lender applies.
 pub fn worker(manifest: &WorkerManifest) -> Result<Vec<Value>, RenderError> {
     let WorkerManifest { namespace: mount, identity_namespace, storage, with_policy, crd, unreachable } =
