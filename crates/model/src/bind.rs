@@ -306,7 +306,7 @@ pub fn tasks(situation: &Situation<'_>) -> Tasks {
     let goes = object.meta.is_deleting() && unbind::takes_down(situation);
     if goes || !object.has_finalizer(CLUSTER_BINDING_MANAGER) {
         Tasks::Stop
-    } else if object.parsed.is_err() {
+    } else if object.parsed.is_err() || (object.meta.is_deleting() && situation.rival.is_some()) {
         // A bad edit takes nothing down, and a syncer is needed until it has given the worker cluster back.
         Tasks::Stay
     } else if may_run(situation) && situation.hosting.is_replaced() {

@@ -19,6 +19,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a binding has to be Failed before we believe it: a Secret that was repaired is read within five seconds.
 const BELIEVED_AFTER: Duration = Duration::from_secs(6);
 
+/// How long it has to be Failed with the words of before: what was repaired since is seen within five seconds, and a worker cluster
+/// that does not answer is waited for thirty.
+const STILL_BELIEVED_AFTER: Duration = Duration::from_secs(40);
+
 /// Whether someone waits, and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Patience {
@@ -69,6 +73,8 @@ pub(crate) struct Follower<'a> {
     phase: Option<BindingPhase>,
     /// Status and message of each condition, as they were last told.
     told: BTreeMap<String, (String, String)>,
+    /// What had failed before, if anything.
+    failure_before: Option<(String, String)>,
 }
 
 impl<'a> Follower<'a> {
@@ -81,6 +87,7 @@ impl<'a> Follower<'a> {
             lines: ProgressLines::new(),
             phase: None,
             told: BTreeMap::new(),
+            failure_before: None,
         }
     }
 
@@ -89,6 +96,13 @@ impl<'a> Follower<'a> {
         self.phase = binding.status.phase;
         let known = binding.status.conditions.iter();
         self.told = known.map(|one| (one.type_.clone(), (one.status.clone(), one.message.clone()))).collect();
+        self
+    }
+
+    /// What had failed may have been repaired with what was written since.
+    pub(crate) fn after(mut self, before: Option<&BindingObject>) -> Self {
+        let failed = before.filter(|before| before.status.phase == Some(BindingPhase::Failed));
+        self.failure_before = failed.and_then(why);
         self
     }
 
@@ -115,8 +129,11 @@ impl<'a> Follower<'a> {
                         }
                         Some(BindingPhase::Failed) => {
                             let since = *failed_since.get_or_insert_with(Instant::now);
-                            if since.elapsed() >= BELIEVED_AFTER {
-                                let (reason, message) = why(&binding).unwrap_or_default();
+                            let failure = why(&binding);
+                            if since.elapsed()
+                                >= believed_after(failure.as_ref(), self.failure_before.as_ref())
+                            {
+                                let (reason, message) = failure.unwrap_or_default();
                                 return Ended::Failed { reason, message };
                             }
                         }
@@ -197,6 +214,11 @@ impl<'a> Follower<'a> {
             }
         }
     }
+}
+
+/// A failure in other words than before is news as soon as it lasts. In the same words it may be of what was there before.
+fn believed_after(failure: Option<&(String, String)>, before: Option<&(String, String)>) -> Duration {
+    if before.is_some() && failure == before { STILL_BELIEVED_AFTER } else { BELIEVED_AFTER }
 }
 
 /// While a binding is set up, Ready repeats what another condition says. While it goes, Ready says how far that is, and

@@ -21,6 +21,7 @@ use kubeocean_api::yaml;
 use kubeocean_cluster::apply::{Applier, Outcome, Written};
 use kubeocean_cluster::client::Cluster;
 use kubeocean_model::action::{Action, Dependents, Verb, kinds};
+use kubeocean_model::bind::BindingObject;
 use kubeocean_model::key::Virtual;
 use kubeocean_model::naming::{ClusterId, is_dns_label, is_label_key, label_value};
 use kubeocean_model::object::Object;
@@ -99,7 +100,9 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
             "ClusterBinding {name} is written. What becomes of it: kubectl get clusterbinding {name} -o wide"
         ));
     }
-    wait(virt, name, &uid, credentials, args.patience.timeout).await
+    let before = existing.as_ref().map(BindingObject::read);
+    let follower = Follower::new(virt, name, &uid).after(before.as_ref());
+    wait(follower, name, credentials, args.patience.timeout).await
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -199,13 +202,11 @@ fn is_unchanged(before: &Object, written: &Written) -> bool {
 
 /// Tells what happens until the binding is Ready, or is known not to become so.
 async fn wait(
-    virt: &Cluster<Virtual>,
+    mut follower: Follower<'_>,
     name: &str,
-    uid: &str,
     credentials: Credentials,
     timeout: Duration,
 ) -> anyhow::Result<()> {
-    let mut follower = Follower::new(virt, name, uid);
     match follower.until_ready(credentials, timeout).await {
         Ended::Ready => {
             say(&format!("ClusterBinding {name} is Ready after {}.", seconds(follower.elapsed())))

@@ -96,14 +96,22 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
     if !situation.hosting.is_gone() {
         let haste = if forced.is_some() { Haste::Forced } else { Haste::Orderly };
         let actions = situation.hosting.take_down(haste);
-        let left = named(situation.hosting.existing().iter().map(|one| (&one.kind, &one.object.meta)));
+        let left = named(
+            situation.hosting.existing().iter().map(|one| (&one.kind, &one.object.meta)),
+            &object.meta.name,
+            forced.is_some(),
+        );
         let message = format!("the syncer and the proxier are being removed{left}");
         return leaving(situation, actions, &message, false);
     }
     if !situation.leftovers.is_empty() {
         let why = "its binding goes";
         let actions = situation.leftovers.iter().flat_map(|leftover| leftover.remove(why)).collect();
-        let left = named(situation.leftovers.iter().map(|one| (&one.kind, &one.meta)));
+        let left = named(
+            situation.leftovers.iter().map(|one| (&one.kind, &one.meta)),
+            &object.meta.name,
+            forced.is_some(),
+        );
         let message = format!("what the syncer made in this cluster is being removed{left}");
         return leaving(situation, actions, &message, false);
     }
@@ -137,7 +145,12 @@ pub(super) fn plan(situation: &Situation<'_>) -> Decision {
 /// What is wrong, as part of a longer message.
 fn hindrance(situation: &Situation<'_>) -> String {
     let fault = Role::ALL.iter().find_map(|role| situation.hosting.fault(*role));
-    let fault = fault.map(|fault| format!(" (it cannot be made anew: {fault})"));
+    let fault = fault.map(|fault| format!(" (it cannot be made anew: {fault})")).or_else(|| {
+        let rival = situation.rival?;
+        Some(format!(
+            " (it is not made anew while ClusterBinding {rival}, which comes first, has the same clusterID)"
+        ))
+    });
     let wrong = situation.object.faults_in_words();
     match fault {
         Some(fault) => fault,
@@ -154,17 +167,39 @@ pub(crate) fn remove_hold(hold: &Meta) -> Action {
     Action::new(kinds::LEASE, &key, verb, "nobody leads any more").if_uid(&*hold.uid)
 }
 
-/// Those that do not go by themselves, with whom they wait for: an object that is being deleted and has finalizers.
-fn named<'a>(left: impl Iterator<Item = (&'a Kind, &'a Meta)>) -> String {
+/// Those that do not go by themselves, with whom they wait for and what helps: an object that is being deleted and has
+/// finalizers.
+fn named<'a>(left: impl Iterator<Item = (&'a Kind, &'a Meta)>, binding: &str, forced: bool) -> String {
     let waits = |(_, meta): &(&Kind, &Meta)| meta.is_deleting() && !meta.finalizers.is_empty();
-    let words = left.filter(waits).take(3).map(|(kind, meta)| {
-        let whom =
-            meta.finalizers.iter().map(|one| if **one == *FOREGROUND { "its pods to end" } else { &**one });
-        let whom: Vec<&str> = whom.collect();
+    let waiting: Vec<(&Kind, &Meta)> = left.filter(waits).take(3).collect();
+    if waiting.is_empty() {
+        return String::new();
+    }
+    let is_ours = |one: &str| one == FOREGROUND;
+    let words = waiting.iter().map(|(kind, meta)| {
+        let whom: Vec<&str> =
+            meta.finalizers.iter().map(|one| if is_ours(one) { "its pods to end" } else { &**one }).collect();
         format!("{} {} waits for {}", kind.kind, meta.name, whom.join(", "))
     });
-    let words: Vec<String> = words.collect();
-    if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
+    let words = words.collect::<Vec<_>>().join("; ");
+    let mut finalizers = waiting.iter().flat_map(|(_, meta)| &meta.finalizers);
+    let foreign = finalizers.clone().any(|one| !is_ours(one));
+    let pods = finalizers.any(|one| is_ours(one));
+    let mut help = Vec::new();
+    if pods && !forced {
+        help.push(format!(
+            "if those pods never end: kubectl annotate clusterbinding {binding} {FORCE_UNBIND}=REASON"
+        ));
+    } else if pods {
+        help.push("if those pods never end: kubectl delete pod --force".to_owned());
+    }
+    if foreign {
+        help.push(
+            "if nobody is left who would take a finalizer away: kubectl edit the object, and remove it"
+                .to_owned(),
+        );
+    }
+    format!(": {words} ({})", help.join("; "))
 }
 
 /// One step on the way out, with what an API server does not let us do.

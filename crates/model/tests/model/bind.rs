@@ -282,6 +282,9 @@ fn tasks_of_the_manager_go_on_until_the_worker_cluster_is_given_back() {
     assert_eq!(become_of(inline().deleted(&both)), Tasks::Run);
     assert_eq!(become_of(inline().with_a_misspelt_selector().deleted(&both)), Tasks::Run);
     assert_eq!(become_of(unreadable(inline()).deleted(&both)), Tasks::Stay, "it is needed");
+    let rivalled = |case: Case| case.with(|case| case.rival = Some("w0"));
+    assert_eq!(become_of(rivalled(inline())), Tasks::Stop);
+    assert_eq!(become_of(rivalled(inline()).deleted(&both)), Tasks::Stay, "it is needed");
     assert_eq!(become_of(inline().deleted(&both[..1])), Tasks::Stop);
     assert_eq!(become_of(unreadable(inline()).deleted(&both[..1])), Tasks::Stop);
     let forced = inline().deleted(&both).annotated(annotations::FORCE_UNBIND, "it burnt");

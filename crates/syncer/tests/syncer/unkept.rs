@@ -39,7 +39,9 @@ fn changes(scene: &Scene, since: u64) -> BTreeMap<String, usize> {
 fn what_an_older_computing_cluster_drops_is_not_written_for_ever_and_keeps_no_node() {
     let setting = Setting { nodes: &["n1", "n2"], virtual_unknown: &DROPPED, ..Setting::default() };
     let prepare = |scene: &Scene| {
-        ["n1", "n2"].iter().for_each(|node| says_more(scene, node));
+        for node in ["n1", "n2"] {
+            says_more(scene, node);
+        }
         scene.policy(&scene.phys, "all", json!({}));
         assert_eq!(scene.make(&scene.phys, "pods", "theirs", their_pod()), 201);
         scene.make(

@@ -193,6 +193,14 @@ pub(super) fn cases() -> Vec<Case> {
             case.existing.clear();
             case.hold = Some(hold());
         }),
+        case("deleted: an older binding has the clusterID, and the syncer has work to do")
+            .deleted(&[manager, syncer])
+            .with(|case| case.rival = Some("w0")),
+        case("deleted: a Deployment waits for its pods, and for someone else").deleted(&[manager]).with(|case| {
+            let meta = &mut case.existing[1].object.meta;
+            meta.deletion_timestamp = Some(now());
+            meta.finalizers = [Box::from("foregroundDeletion"), Box::from("someone/else")].into();
+        }),
         case("deleted: the API server does not let the Deployment go").deleted(&[manager]).with(|case| {
             let message = "Deployment kubeocean-system/kubeocean-syncer-c1 is refused by the API server: a webhook says no";
             case.refusal = Some(Refusal { role: Role::Syncer, message: message.into() });
