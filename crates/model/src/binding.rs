@@ -4,7 +4,7 @@
 
 use kubeocean_api::ClusterBinding;
 
-use crate::naming::{BadClusterId, ClusterId, is_dns_label};
+use crate::naming::{BadClusterId, ClusterId, is_dns_label, is_dns_subdomain};
 use crate::selector::{NodeSelector, SelectorError};
 
 /// One worker cluster, as the computing cluster knows it.
@@ -65,6 +65,16 @@ pub enum BindingFault {
     /// No name or namespace of the Secret.
     #[error("spec.secretRef.{0} is empty: name the Secret that holds the kubeconfig")]
     SecretRef(&'static str),
+    /// No name that a Secret or a namespace could have.
+    #[error(
+        "spec.secretRef.{field}: `{given}` cannot be the name of a Secret or a namespace; for example 'berlin-kubeconfig' in 'kubeocean-system'"
+    )]
+    SecretName {
+        /// Which of the two.
+        field: &'static str,
+        /// What was written.
+        given: String,
+    },
     /// No namespace's name.
     #[error("spec.mountNamespace: `{0}` is not a namespace name; for example 'kubeocean-worker'")]
     MountNamespace(String),
@@ -148,9 +158,15 @@ impl Binding {
         };
         let name = identity("name", &object.metadata.name);
         let uid = identity("uid", &object.metadata.uid);
-        for (field, value) in [("name", &spec.secret_ref.name), ("namespace", &spec.secret_ref.namespace)] {
-            if value.is_empty() {
+        // They become part of a path.
+        let secret = &spec.secret_ref;
+        let looks_right: [(_, _, fn(&str) -> bool); 2] =
+            [("name", &secret.name, is_dns_subdomain), ("namespace", &secret.namespace, is_dns_label)];
+        for (field, given, is_name) in looks_right {
+            if given.is_empty() {
                 faults.push(BindingFault::SecretRef(field));
+            } else if !is_name(given) {
+                faults.push(BindingFault::SecretName { field, given: given.clone() });
             }
         }
         if !is_dns_label(&spec.mount_namespace) {

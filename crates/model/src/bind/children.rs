@@ -11,7 +11,7 @@ use super::MANAGER;
 use super::state::Role;
 use crate::action::{Action, Dependents, Kind, PatchForm, Verb, kinds};
 use crate::key::{Key, Virtual};
-use crate::object::{Meta, Object};
+use crate::object::{Meta, Object, Owner};
 
 /// An object that should be there.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,11 +171,16 @@ pub(super) fn disown(existing: &[Existing]) -> Vec<Action> {
     let mut actions = Vec::new();
     for one in existing {
         let meta = &one.object.meta;
+        // Those of an older installation have no such label.
         let uid = meta.labels.get(labels::BINDING_UID);
+        let is_binding = |owner: &Owner| match uid {
+            Some(uid) => *owner.uid == *uid,
+            None => *owner.kind == *kinds::BINDING.kind,
+        };
         let rest: Vec<Value> = meta
             .owner_references
             .iter()
-            .filter(|owner| Some(&*owner.uid) != uid)
+            .filter(|owner| !is_binding(owner))
             .map(|owner| {
                 json!({
                     "apiVersion": &*owner.api_version, "kind": &*owner.kind, "name": &*owner.name, "uid": &*owner.uid,

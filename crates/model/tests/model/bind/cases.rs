@@ -2,7 +2,7 @@
 
 use kubeocean_api::keys::{annotations, finalizers};
 use kubeocean_model::bind::{Finding, Refusal, Remains, Role, TaskState, TemplateFault, Worker};
-use kubeocean_model::object::Object;
+use kubeocean_model::object::{Object, Pairs};
 use serde_json::json;
 
 use super::{Case, case, deployment, hold, now, stamp, vnode, worker};
@@ -27,6 +27,9 @@ pub(super) fn cases() -> Vec<Case> {
         case("several fields are wrong").fresh().with(|case| {
             case.object["spec"]["clusterID"] = "UPPER".into();
             case.object["spec"]["secretRef"]["name"] = "".into();
+        }),
+        case("the name of the Secret is a path").fresh().with(|case| {
+            case.object["spec"]["secretRef"]["name"] = "../../nodes".into();
         }),
         case("the object is of another version").fresh().with(|case| case.object["spec"]["secretRef"] = 1.into()),
         case("an older binding has the clusterID").fresh().with(|case| case.rival = Some("w0")),
@@ -196,6 +199,14 @@ pub(super) fn cases() -> Vec<Case> {
         case("deleted: an older binding has the clusterID, and the syncer has work to do")
             .deleted(&[manager, syncer])
             .with(|case| case.rival = Some("w0")),
+        case("deleted: an older binding has the clusterID, and an older installation made the Deployments")
+            .deleted(&[manager, syncer])
+            .with(|case| {
+                case.rival = Some("w0");
+                for one in &mut case.existing {
+                    one.object.meta.labels = Pairs::default();
+                }
+            }),
         case("deleted: a Deployment waits for its pods, and for someone else").deleted(&[manager]).with(|case| {
             let meta = &mut case.existing[1].object.meta;
             meta.deletion_timestamp = Some(now());
