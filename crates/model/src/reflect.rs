@@ -31,10 +31,10 @@ mod conditions;
 mod containers;
 mod difference;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kubeocean_api::keys::annotations;
 use kubeocean_api::keys::conditions::Pod as ConditionType;
-use kubeocean_api::keys::reasons::Event as EventReason;
+use kubeocean_api::keys::reasons::{Event as EventReason, Pod as Reason};
 use serde_json::{Map, Value, json};
 
 use crate::bind::Telling;
@@ -62,10 +62,60 @@ pub fn reflect(pod: &Object, twin: &Object, observed_generation: Option<i64>, no
     if known.is_terminal() {
         return Reflection { is_terminal: true, ..Reflection::default() };
     }
-    let said = part(twin, "status");
-    let Some(phase) = phase(&said) else { return Reflection::default() };
-    let (patch, events) = known.told(&said, phase, twin, observed_generation, now);
+    let mut said = part(twin, "status");
+    let Some(mut phase) = phase(&said) else { return Reflection::default() };
+    let is_lost = is_final(phase) && !pod.meta.is_deleting() && was_ended(twin, &said);
+    if is_lost {
+        phase = "Failed";
+        say_lost(&mut said, now);
+    }
+    let (patch, mut events) = known.told(&said, phase, twin, observed_generation, now);
+    if is_lost && patch.is_some() {
+        events.push(Telling {
+            warning: true,
+            reason: Reason::PhysicalPodLost.as_str(),
+            message: DELETED_THERE.to_owned(),
+        });
+    }
     Reflection { patch, events, is_terminal: is_final(phase) }
+}
+
+/// Whether a twin ended because someone deleted it. Its containers may have ended well all the same: they do what they are told.
+fn was_ended(twin: &Object, said: &Value) -> bool {
+    let Some(ends_at) = twin.meta.deletion_timestamp else { return false };
+    let grace = SignedDuration::from_secs(twin.meta.deletion_grace_period_seconds.unwrap_or(0));
+    let asked_at = ends_at.checked_sub(grace).unwrap_or(ends_at);
+    let ended_before = |status: &Value| {
+        let at = status["state"]["terminated"]["finishedAt"].as_str();
+        // Whole seconds on both sides: who ends in the second in which it is asked to was asked first, most of the time.
+        at.and_then(|at| at.parse::<Timestamp>().ok()).is_some_and(|at| at < asked_at)
+    };
+    let containers = said["containerStatuses"].as_array();
+    !containers.is_some_and(|all| !all.is_empty() && all.iter().all(ended_before))
+}
+
+const DELETED_THERE: &str = "the pod was deleted in the worker cluster while it was running";
+
+/// The word for a twin that was deleted behind our back. What the worker cluster says about it stays.
+fn say_lost(said: &mut Value, now: Timestamp) {
+    let (reason, message) = (Reason::PhysicalPodLost.as_str(), DELETED_THERE);
+    if said["phase"] != "Failed" || is_void(&said["reason"]) {
+        said["reason"] = reason.into();
+        said["message"] = message.into();
+    }
+    said["phase"] = "Failed".into();
+    if !said["conditions"].is_array() {
+        said["conditions"] = json!([]);
+    }
+    let target = ConditionType::DisruptionTarget.as_str();
+    if let Some(all) = said["conditions"].as_array_mut()
+        && !all.iter().any(|one| one["type"] == target)
+    {
+        all.push(json!({
+            "type": target, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": condition::whole_seconds(now),
+        }));
+    }
 }
 
 /// The last word before a V pod goes: all that the twin said last, and a phase that is final. A twin that was not seen to end has

@@ -77,6 +77,21 @@ pub fn remove(twin: &Object) -> Option<Action> {
     (!twin.meta.is_deleting()).then(|| delete(twin, None, "its pod is no more"))
 }
 
+/// Nobody waits for a twin whose pod is no more longer than this beyond the time that it asked for: its machine may be dead, and another
+/// pod of that name waits.
+pub const LINGERS_AT_MOST: Duration = Duration::from_secs(30);
+
+/// How long a twin that is ending may take by its own word; `None`: it is not ending, or nothing more can be done about it.
+pub fn takes_to_end(twin: &Object) -> Option<Duration> {
+    let grace = twin.meta.deletion_grace_period_seconds.filter(|grace| *grace > 0)?;
+    twin.meta.is_deleting().then(|| Duration::from_secs(u64::try_from(grace).unwrap_or(0)))
+}
+
+/// Ends a twin whose pod is no more without its machine.
+pub fn force(twin: &Object) -> Action {
+    delete(twin, Some(0), "its pod is no more, and its time is long over")
+}
+
 /// Passes the end of a pod on to its twin, and how long it may take: also if that was made shorter since.
 pub fn stop(pod: &VirtualPod, twin: &Object, now: Timestamp) -> Option<Action> {
     let ends_at = pod.meta.deletion_timestamp?;

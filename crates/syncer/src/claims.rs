@@ -58,6 +58,9 @@ impl Syncer {
         }
         let used: Original = (Referent::Claim, key.clone());
         let mut is_used = self.is_used(&used, &binding);
+        if !is_used && self.unheard.holds_claim(&duty) {
+            return Verdict::Done;
+        }
         if !is_used {
             self.ending.begin(key);
             // Whoever came before that is seen now, and whoever comes later sees that it goes.

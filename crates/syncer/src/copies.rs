@@ -15,6 +15,7 @@ use kubeocean_model::copy::{Copied, Usage, plan_copy};
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::naming::{Origin, PhysicalName};
 use kubeocean_model::object::{Meta, Object};
+use kubeocean_model::project::{self, Referent};
 use kubeocean_model::stamp::Stamp;
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
@@ -67,8 +68,14 @@ impl Syncer {
         let copy = self.world.belongings.copy_of(what, key, &self.subject);
         let usage = self.usage(&original, &binding, copy.as_deref().map(|copy| &copy.0));
         let is_used = usage.is_any();
+        if !is_used {
+            self.absent.lock().remove(&original);
+        }
         if !is_used && copy.is_none() {
             self.compared.forget(&original);
+            return Verdict::Done;
+        }
+        if !is_used && self.unheard.holds_copy(&duty) {
             return Verdict::Done;
         }
         let seen = self.world.originals(what).get(key);
@@ -84,6 +91,7 @@ impl Syncer {
                 Ok(both) => both,
                 Err(verdict) => return verdict,
             };
+        self.note_absence(&original, is_used && content.is_none());
         let name = self.copy_name(what, key);
         let stamp = Stamp { binding: &binding, virtual_cluster: &self.subject.virtual_cluster };
         let actions = plan_copy(&stamp, what, content.as_ref(), copied.as_ref(), &name, usage);
@@ -119,6 +127,28 @@ impl Syncer {
                 Verdict::Done
             }
         }
+    }
+
+    /// Whoever can do without it need not wait for it any longer.
+    fn note_absence(&self, original: &Original, is_absent: bool) {
+        if !is_absent {
+            self.absent.lock().remove(original);
+        } else if self.absent.lock().insert(original.clone()) {
+            for user in self.references.users(original) {
+                self.reconciler.queue.add(user.duty());
+            }
+        }
+    }
+
+    /// Whether V has said that it has no such original, and has not said otherwise since.
+    pub(crate) fn is_known_to_be_absent(&self, original: &Original) -> bool {
+        let (referent, key) = original;
+        let what = match referent {
+            Referent::ConfigMap => Copied::ConfigMap,
+            Referent::Secret => Copied::Secret,
+            Referent::Claim => return false,
+        };
+        self.absent.lock().contains(original) && self.world.originals(what).get(key).is_none()
     }
 
     /// What an original and its copy say, by the servers' own word. An original that nobody uses need not be read.
@@ -201,7 +231,16 @@ impl Syncer {
         let (what, key) = original;
         let kind = what.kind().kind.to_lowercase();
         let message = format!("{kind} \"{}\" not found: it is waited for", key.name);
-        for user in self.users_of(original) {
+        let waits = |user: &User| match user {
+            User::Pod(pod) => self.world.pods.get(pod).is_some_and(|pod| {
+                let needs = project::needs(&pod.0).ok();
+                needs.is_some_and(|needs| needs.references.get(&(*what, key.name.to_string())) == Some(&true))
+            }),
+            User::Claim(_) => true,
+        };
+        for user in
+            self.references.users(original).into_iter().filter(waits).filter_map(|user| self.told(user))
+        {
             self.tell_once(&user, &Telling::event(true, EventReason::DependencyMissing, message.clone()));
         }
     }
@@ -220,14 +259,18 @@ impl Syncer {
 
     /// Those who use something, to be told of it.
     pub(crate) fn users_of(&self, original: &Original) -> Vec<Told> {
-        let told = |user: User| match user {
+        self.references.users(original).into_iter().filter_map(|user| self.told(user)).collect()
+    }
+
+    /// Who hears of what happens to what it uses.
+    fn told(&self, user: User) -> Option<Told> {
+        match user {
             User::Pod(key) => {
                 let pod = self.world.pods.get(&key).filter(|pod| !pod.0.is_terminal)?;
                 Some(Told::of(kinds::POD, &pod.0.meta))
             }
             User::Claim(key) => Some(Told::of(kinds::CLAIM, &self.world.claims.get(&key)?.meta)),
-        };
-        self.references.users(original).into_iter().filter_map(told).collect()
+        }
     }
 
     /// Whether what is known of P's copies is known of the right cluster.

@@ -37,6 +37,7 @@ mod surroundings;
 pub mod syncer;
 mod tokens;
 mod twins;
+mod unheard;
 mod usage;
 mod vain;
 mod watch;

@@ -70,7 +70,12 @@ impl Syncer {
             self.world.ended.last(&pod.meta.uid).filter(|_| twin == Twin::None && !pod.is_terminal)
             && let Some(last) = last.twin.as_deref().filter(|last| reflect::is_terminal(last))
         {
-            return self.reflect(&case, last, None).await;
+            match self.try_to_reflect(&case, last, None).await {
+                Ok(()) => return Verdict::Done,
+                // Who does not take our word does not keep its pod for that.
+                Err(not_told) if not_told.is_refused && pod.meta.is_deleting() => {}
+                Err(not_told) => return not_told.verdict,
+            }
         }
         // What goes for good must be known to run nowhere, and not only by a store that may be behind.
         if pod.meta.is_deleting()
@@ -143,6 +148,7 @@ impl Syncer {
         let tokens = self.world.belongings.tokens_of(key, &self.subject);
         if twins.is_empty() {
             self.let_go_of(key, None);
+            self.world.ended.forget_all_of(key);
         }
         if twins.is_empty() && tokens.is_empty() {
             return Verdict::Done;

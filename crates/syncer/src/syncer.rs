@@ -37,12 +37,13 @@ use crate::observe::{self, Timekeeping};
 use crate::placements::Placements;
 use crate::policies::Policies;
 use crate::pulse::Pulse;
-use crate::references::References;
+use crate::references::{Original, References};
 use crate::renewals::Renewals;
 use crate::seen::SeenBinding;
 use crate::standing::Standings;
 pub use crate::surroundings::ComputingEndpoints;
 use crate::twins::Seen;
+use crate::unheard::Unheard;
 use crate::vain::Makings;
 use crate::world::{Duty, Subject, Watching, World};
 
@@ -50,7 +51,7 @@ use crate::world::{Duty, Subject, Watching, World};
 const AT_A_TIME: usize = 32;
 
 /// What was said of so many is remembered; then people hear it once more.
-const REMEMBERED: usize = 16_384;
+pub(crate) const REMEMBERED: usize = 16_384;
 
 /// Many nodes change together; one word about all of them is enough.
 pub(crate) const WORDS_AFTER: Duration = Duration::from_secs(1);
@@ -152,6 +153,12 @@ pub struct Syncer {
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
     /// Pods, by uid, that say that they may have run, and of which we know that they have not: whoever was asked for their twin said no.
     pub(crate) unborn: Arc<Mutex<BTreeSet<String>>>,
+    /// Who was not looked at yet in this term.
+    pub(crate) unheard: Arc<Unheard>,
+    /// Since when we see twins end whose pods are no more.
+    pub(crate) ending_since: Arc<Mutex<HashMap<String, Instant>>>,
+    /// What is used of V, and was not there when V was asked.
+    pub(crate) absent: Arc<Mutex<BTreeSet<Original>>>,
     /// What may not be read in the worker cluster, as far as people were told.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
     /// Policies of which nobody lets us take our entry away.
@@ -282,6 +289,9 @@ impl Syncer {
             ports,
             taken: Arc::default(),
             unborn: Arc::default(),
+            unheard: Arc::default(),
+            ending_since: Arc::default(),
+            absent: Arc::default(),
             unreadable: Arc::default(),
             refusing: Arc::default(),
             settings,
@@ -361,15 +371,18 @@ impl Syncer {
             return;
         }
         self.world.hidden.suspect();
+        self.unheard.begin(self.world.pods.all().into_iter().map(|(key, _)| Duty::Pod(key)));
         self.world.look_at_everything(&self.reconciler.queue);
         // Also what was there in an earlier term of ours: nobody has told us of its end.
         let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());
         before.for_each(|duty| self.reconciler.queue.add(duty));
         self.admitted.lock().clear();
         self.unborn.lock().clear();
+        self.ending_since.lock().clear();
+        self.absent.lock().clear();
         self.in_step.lock().clear();
         self.unplaced.lock().clear();
-        let look = |duty: Duty| async move { self.look(&duty).await };
+        let look = |duty: Duty| async move { self.look_and_hear(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
         tokio::select! {
             biased;
@@ -387,6 +400,17 @@ impl Syncer {
             self.renewals.renew_all();
             self.world.look_at_everything(&self.reconciler.queue);
         }
+    }
+
+    /// Looks, and lets go on who waited for that.
+    async fn look_and_hear(&self, duty: &Duty) -> Verdict {
+        // As long as P's side is not known, a pod says nothing of what it uses.
+        let counts = self.unheard.awaits(duty) && self.knows_belongings();
+        let verdict = self.look(duty).await;
+        if counts && verdict != Verdict::Blocked {
+            self.unheard.heard(duty).into_iter().for_each(|waiting| self.reconciler.queue.add(waiting));
+        }
+        verdict
     }
 
     async fn look(&self, duty: &Duty) -> Verdict {

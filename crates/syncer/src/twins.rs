@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::references::{Original, User, duty_of};
-use crate::syncer::Syncer;
+use crate::syncer::{REMEMBERED, Syncer};
 use crate::world::Duty;
 
 /// What a pod waits for comes with a watch. This is for who waits for a word that nobody gives.
@@ -83,6 +83,13 @@ enum Passed {
     NotNow(Instant),
 }
 
+/// What V was to be told, and does not know.
+pub(crate) struct NotTold {
+    pub(crate) verdict: Verdict,
+    /// Whether V does not take it.
+    pub(crate) is_refused: bool,
+}
+
 /// Done, or the verdict that ends this look.
 type Step = Result<(), Verdict>;
 
@@ -111,12 +118,30 @@ impl Syncer {
 
     /// Twins of pods that are no more.
     pub(crate) async fn remove_twins(&self, duty: &Duty, twins: &[&Object]) -> Verdict {
-        for action in twins.iter().filter_map(|twin| twin::remove(twin)) {
-            if let Err(verdict) = self.written(duty, &action).await {
+        let mut verdict = Verdict::Done;
+        for twin in twins {
+            let left = self.patience_with_the_end_of(twin);
+            let forced = left.is_some_and(|left| left.is_zero());
+            let action = if forced { Some(twin::force(twin)) } else { twin::remove(twin) };
+            if let Some(action) = action
+                && let Err(verdict) = self.written(duty, &action).await
+            {
                 return verdict;
             }
+            verdict = left.filter(|_| !forced).into_iter().fold(verdict, Verdict::at_most);
         }
-        Verdict::Done
+        verdict
+    }
+
+    /// How long a twin that is ending is still waited for, counted from when we first saw it end; `None`: it is not ending.
+    fn patience_with_the_end_of(&self, twin: &Object) -> Option<Duration> {
+        let takes = twin::takes_to_end(twin)?;
+        let mut ending_since = self.ending_since.lock();
+        if ending_since.len() >= REMEMBERED {
+            ending_since.clear();
+        }
+        let since = ending_since.entry(twin.meta.uid.to_string()).or_insert_with(Instant::now);
+        Some((takes + twin::LINGERS_AT_MOST).saturating_sub(since.elapsed()))
     }
 
     async fn start(&self, case: &Case<'_>) -> Verdict {
@@ -227,14 +252,21 @@ impl Syncer {
     /// What someone uses has changed, perhaps.
     pub(crate) fn enter_uses(&self, user: &User, now: BTreeSet<Original>) {
         for original in self.references.put(user, now) {
-            self.reconciler.queue.add(duty_of(original));
+            let duty = duty_of(original);
+            if matches!(duty, Duty::Claim(_)) {
+                self.unheard.names(duty.clone());
+            }
+            self.reconciler.queue.add(duty);
         }
     }
 
-    /// Whether all that the pod cannot do without is there.
+    /// Whether all that the pod cannot do without is there, and all else that there is.
     fn has_all(&self, case: &Case<'_>, needs: &Needs) -> bool {
-        let mut required = needs.references.iter().filter(|(_, is_required)| **is_required);
-        required.all(|((referent, name), _)| {
+        needs.references.iter().all(|((referent, name), is_required)| {
+            let original = (*referent, Key::new(&*case.pod.meta.namespace, name.as_str()));
+            if !is_required && self.is_known_to_be_absent(&original) {
+                return true;
+            }
             let is_usable = *referent != Referent::Claim || {
                 let key = Key::new(&*case.pod.meta.namespace, name.as_str());
                 let decision = self.decide_claim(&key, case.binding, true);
@@ -461,17 +493,11 @@ impl Syncer {
         if patience.is_some_and(|left| left.is_zero()) {
             return self.give_up(case, twin).await;
         }
-        let renewed = match self.renew_tokens(case, &needs).await {
-            Ok(renewed) => renewed,
-            Err(verdict) => return verdict,
-        };
-        let passed = match self.pass_on(case, twin, &needs).await {
-            Ok(passed) => passed,
-            Err(verdict) => return verdict,
-        };
-        let observed = (passed == Passed::On).then_some(case.pod.meta.generation);
-        match self.reflect(case, twin, observed).await {
-            Verdict::Done => {
+        let kept = self.bring_up_to_date(case, twin, &needs).await;
+        let is_of_now = matches!(kept, Ok((_, Passed::On)));
+        // Whatever could not be passed on: what becomes of the twin is told.
+        match (self.reflect(case, twin, is_of_now.then_some(case.pod.meta.generation)).await, kept) {
+            (Verdict::Done, Ok((renewed, passed))) => {
                 let later = match passed {
                     Passed::NotNow(at) => Some(ASKS_AGAIN.saturating_sub(at.elapsed())),
                     Passed::On | Passed::NotYet => None,
@@ -479,8 +505,20 @@ impl Syncer {
                 let renewal = look_again(renewed, case.now);
                 patience.into_iter().chain(later).fold(renewal, Verdict::at_most)
             }
-            verdict => verdict,
+            (Verdict::Done, Err(verdict)) | (verdict, _) => verdict,
         }
+    }
+
+    /// Its tokens are fresh, and its changes are passed on. Gives when the tokens are to be renewed, and how far the changes have come.
+    async fn bring_up_to_date(
+        &self,
+        case: &Case<'_>,
+        twin: &Object,
+        needs: &Needs,
+    ) -> Result<(Option<Timestamp>, Passed), Verdict> {
+        let renewed = self.renew_tokens(case, needs).await;
+        let passed = self.pass_on(case, twin, needs).await?;
+        Ok((renewed?, passed))
     }
 
     /// How long P's scheduler still has to find a node for the twin; `None`: it has found one.
@@ -534,39 +572,80 @@ impl Syncer {
             self.in_step.lock().insert(uid, now);
             return Ok(Passed::On);
         }
+        // One that is refused keeps none of the others back, but for the last word: that the twin is of this generation now.
+        let mut refused = None;
         for project::Change { subresource, form, body } in changes {
+            if refused.is_some() && subresource.is_none() {
+                break;
+            }
             let verb = Verb::Patch { form, subresource, body };
             let action = Action::new(kinds::POD, &twin.key::<Physical>(), verb, "its pod has changed");
             let action = action.if_uid(&*twin.meta.uid);
             let outcome = self.reconciler.write(case.duty, &action).await;
-            if let Outcome::Invalid(status) | Outcome::Forbidden(status) = &outcome {
-                let message = format!("the worker cluster refuses a change of the pod: {status}");
-                let telling = Telling::event(true, EventReason::FailedUpdate, message);
-                self.tell_once(&case.told(), &telling);
-                // A quota may be freed, a webhook mended, a right granted. All else will be said again.
-                let may_change = status.is_admission() || matches!(outcome, Outcome::Forbidden(_));
-                let passed = if may_change { Passed::NotNow(Instant::now()) } else { Passed::NotYet };
+            let why = match (&outcome, subresource) {
+                (Outcome::Invalid(status) | Outcome::Forbidden(status), _) => {
+                    format!("the worker cluster refuses a change of the pod: {status}")
+                }
+                (Outcome::Gone, Some(subresource)) if self.is_there(twin).await? => format!(
+                    "the worker cluster does not know pods/{subresource}: that change of the pod needs a newer Kubernetes there"
+                ),
+                (outcome, _) if outcome.fulfils(&action) => continue,
+                (outcome, _) => return Err(outcome.verdict()),
+            };
+            self.tell_once(&case.told(), &Telling::event(true, EventReason::FailedUpdate, why));
+            // A quota may be freed, a webhook mended, a right granted. All else will be said again.
+            let may_change = match &outcome {
+                Outcome::Invalid(status) => status.is_admission(),
+                outcome => matches!(outcome, Outcome::Forbidden(_)),
+            };
+            refused = if may_change {
+                Some(Passed::NotNow(Instant::now()))
+            } else {
+                refused.or(Some(Passed::NotYet))
+            };
+        }
+        match refused {
+            None => Ok(Passed::NotYet),
+            Some(passed) => {
                 self.in_step.lock().insert(uid, seen(passed));
-                return Ok(passed);
-            }
-            if !outcome.fulfils(&action) {
-                return Err(outcome.verdict());
+                Ok(passed)
             }
         }
-        Ok(Passed::NotYet)
+    }
+
+    /// Whether a twin is there by the server's own word.
+    async fn is_there(&self, twin: &Object) -> Result<bool, Verdict> {
+        let found = self.phys.get(&kinds::POD, &twin.key::<Physical>()).await;
+        let found = found.map_err(|_| Verdict::Failed("twin-not-read"))?;
+        Ok(found.is_some_and(|found| found.meta.uid == twin.meta.uid))
     }
 
     /// Tells V what became of the twin.
     pub(crate) async fn reflect(&self, case: &Case<'_>, twin: &Object, observed: Option<i64>) -> Verdict {
+        match self.try_to_reflect(case, twin, observed).await {
+            Ok(()) => Verdict::Done,
+            Err(not_told) => not_told.verdict,
+        }
+    }
+
+    /// Tells V what became of the twin, or says why not.
+    pub(crate) async fn try_to_reflect(
+        &self,
+        case: &Case<'_>,
+        twin: &Object,
+        observed: Option<i64>,
+    ) -> Result<(), NotTold> {
         let reflection = reflect::reflect(case.pod, twin, observed, case.now);
-        if let Some(body) = reflection.patch
-            && let Err(verdict) =
-                self.written(case.duty, &case.status(body, "what the worker cluster says of it")).await
-        {
-            return verdict;
+        if let Some(body) = reflection.patch {
+            let action = case.status(body, "what the worker cluster says of it");
+            let outcome = self.reconciler.write(case.duty, &action).await;
+            if !outcome.fulfils(&action) {
+                self.complain(&action, &outcome);
+                return Err(NotTold { verdict: outcome.verdict(), is_refused: outcome.is_refused() });
+            }
         }
         self.tell(&case.told(), &reflection.events);
-        Verdict::Done
+        Ok(())
     }
 
     /// A pod is no more, and nothing of it runs: what it used may go.

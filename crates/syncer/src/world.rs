@@ -204,6 +204,11 @@ impl Ended {
         self.0.lock().get(pod).cloned()
     }
 
+    /// No pod of this name is there any more, and no twin of one.
+    pub(crate) fn forget_all_of(&self, pod: &Key<Virtual>) {
+        self.0.lock().retain(|_, seen| seen.virtual_key.as_ref() != Some(pod));
+    }
+
     /// The pod itself is gone.
     pub(crate) fn forget(&self, pod: &str) {
         self.0.lock().remove(pod);

@@ -104,11 +104,16 @@ pub(super) async fn identity(
         Ok(Some(namespace)) => Ok(namespace.meta.uid.to_string()),
         Ok(None) => Err(Finding::MountNamespaceMissing),
         Err(CallError::Refused(status)) if status.code == 403 => Err(Finding::Denied {
-            user: SOMEBODY.to_owned(),
+            user: named_in(&status.message).unwrap_or(SOMEBODY).to_owned(),
             missing: vec![format!("get namespaces {0} (or {0} does not exist)", binding.mount_namespace)],
         }),
         Err(error) => Err(trouble(&error, server)),
     }
+}
+
+/// Whom an API server has refused, in its own words.
+fn named_in(refusal: &str) -> Option<&str> {
+    refusal.split_once("User \"")?.1.split_once('"').map(|(user, _)| user)
 }
 
 fn trouble(error: &CallError, server: &str) -> Finding {
@@ -118,5 +123,17 @@ fn trouble(error: &CallError, server: &str) -> Finding {
             Finding::Unauthorized { server, message: status.message.clone() }
         }
         error => Finding::Unreachable { server, cause: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_in;
+
+    #[test]
+    fn who_is_refused_is_read_from_the_refusal() {
+        let refusal = "namespaces \"lent\" is forbidden: User \"system:serviceaccount:ids:kubeocean-borrower\" cannot get resource \"namespaces\"";
+        assert_eq!(named_in(refusal), Some("system:serviceaccount:ids:kubeocean-borrower"));
+        assert_eq!(named_in("admission webhook \"guard\" denied the request"), None);
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::scene::{MOUNT, Scene, Setting, is_deleting, minute, text};
+use crate::pods::leased;
+use crate::scene::{MOUNT, Scene, Setting, collection, condition, is_deleting, minute, text};
 use crate::simulated::{calm_in, wait};
 
 /// Closes at the end of the fifth minute; a minute later what is left is removed. `course` gets that moment.
@@ -92,5 +93,50 @@ fn a_pod_that_ends_in_time_by_itself_is_not_hurried() {
         let before = ends(scene);
         until(scene, deadline, 3).await;
         assert_eq!(ends(scene), before, "twenty seconds after the deadline is early enough");
+    });
+}
+
+#[test]
+fn a_pod_that_was_deleted_by_force_goes_from_a_machine_that_has_stopped() {
+    leased(async |scene| {
+        scene.pod("dead", "vnode-c1-n1", json!({"terminationGracePeriodSeconds": 20}));
+        scene.until_phase("dead", "Running").await;
+        scene.remove(&scene.virt, "pods", "web", "dead");
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(scene.get_pod("dead").is_some(), "nobody has said that it runs no more");
+        let place = format!("{}/dead", collection("pods", "web"));
+        let by_force = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+        scene.virt.server.call("user", "DELETE", &place, None, Some(by_force));
+        assert!(scene.get_pod("dead").is_none());
+        // The next one of that name, as a StatefulSet makes it, waits for the first.
+        scene.pod("dead", "vnode-c1-n1", json!({}));
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(scene.phys.server.list("pods", Some(MOUNT)).len(), 1, "the machine may only be slow");
+        scene.until_phase("dead", "Running").await;
+    });
+}
+
+#[test]
+fn a_pod_whose_twin_is_deleted_while_it_runs_has_failed_though_it_ends_well() {
+    leased(async |scene| {
+        scene.pod("a", "vnode-c1-n1", json!({"restartPolicy": "Never"}));
+        scene.until_phase("a", "Running").await;
+        let place =
+            format!("{}/{}", collection("pods", MOUNT), text(&scene.twin("a").unwrap(), "/metadata/name"));
+        scene.phys.server.call("lender", "DELETE", &place, None, None);
+        scene.until_phase("a", "Failed").await;
+        let pod = scene.get_pod("a").unwrap();
+        assert_eq!(text(&pod, "/status/reason"), "PhysicalPodLost");
+        assert_eq!(condition(&pod, "DisruptionTarget")["status"], "True");
+
+        // What had ended before is as it ended.
+        scene.pod("job", "vnode-c1-n1", json!({"restartPolicy": "Never"}));
+        scene.until_phase("job", "Succeeded").await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let place =
+            format!("{}/{}", collection("pods", MOUNT), text(&scene.twin("job").unwrap(), "/metadata/name"));
+        scene.phys.server.call("lender", "DELETE", &place, None, None);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(text(&scene.get_pod("job").unwrap(), "/status/phase"), "Succeeded");
     });
 }

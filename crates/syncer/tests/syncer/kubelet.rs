@@ -17,6 +17,9 @@ pub(crate) const NOWHERE: &str = "nowhere";
 /// Pods whose name begins so take all the time that they have to end.
 pub(crate) const SLOW: &str = "slow";
 
+/// Pods whose name begins so are on a machine that has stopped: nobody ends them.
+pub(crate) const DEAD: &str = "dead";
+
 /// How often they look around.
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -65,29 +68,23 @@ impl Scene {
         if virtual_name(pod).starts_with(SLOW) && ends_at.is_ok_and(|at| at > server.now()) {
             return true;
         }
+        if virtual_name(pod).starts_with(DEAD) && is_deleting(pod) {
+            return false;
+        }
+        let ended = || json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": server.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()}});
         if is_deleting(pod) || server.get("nodes", "", node).is_none() {
             let body = json!({
                 "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
                 "preconditions": {"uid": pod["metadata"]["uid"]},
             });
             if !matches!(phase, "Succeeded" | "Failed") {
-                self.report(
-                    &place,
-                    pod,
-                    "Succeeded",
-                    &json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
-                );
+                self.report(&place, pod, "Succeeded", &ended());
             }
             server.call("kubelet", "DELETE", &place, None, Some(body));
         } else if phase == "Pending" {
             self.report(&place, pod, "Running", &json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}));
         } else if phase == "Running" && virtual_name(pod).starts_with(JOB) {
-            self.report(
-                &place,
-                pod,
-                "Succeeded",
-                &json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
-            );
+            self.report(&place, pod, "Succeeded", &ended());
         } else {
             return false;
         }

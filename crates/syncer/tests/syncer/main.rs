@@ -22,6 +22,7 @@ mod mirrored;
 mod misspelt;
 mod names_taken;
 mod offers;
+mod optional;
 mod orphans;
 mod pods;
 mod proxiers;

@@ -171,3 +171,23 @@ fn a_change_that_the_worker_refuses_for_a_while_is_passed_on_later() {
         });
     }
 }
+
+#[test]
+fn what_cannot_be_passed_on_keeps_no_word_of_the_twin_back() {
+    leased_lives(async |scene, _| {
+        scene.pod("a", "vnode-c1-n1", json!({"automountServiceAccountToken": true}));
+        scene.until_phase("a", "Running").await;
+        let before = scene.tokens_of("a");
+        // Its token cannot be renewed any more.
+        scene.phys.server.refuse(SYNCER, Right::to("update", "secrets").within(MOUNT), Refusal::Quota);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(scene.tokens_of("a"), before, "it is refused");
+        let twin = scene.twin("a").unwrap();
+        let place = format!("{}/{}/status", collection("pods", MOUNT), text(&twin, "/metadata/name"));
+        let body = json!({"status": {"podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}]}});
+        scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(body));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(text(&scene.get_pod("a").unwrap(), "/status/podIP"), "10.1.0.9");
+        scene.phys.server.accept(SYNCER);
+    });
+}

@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 impl Scene {
     /// The Secret with the tokens of a pod.
-    fn tokens_of(&self, name: &str) -> Value {
+    pub(crate) fn tokens_of(&self, name: &str) -> Value {
         let of = |one: &Value| {
             label(one, labels::SERVICE_ACCOUNT_TOKEN) == TRUE
                 && one["metadata"]["annotations"][annotations::VIRTUAL_POD_NAME] == name

@@ -73,8 +73,8 @@ async fn an_autoscaler_adds_replicas(home: &Home) -> Vec<String> {
     let seen = home.good(&format!("get hpa {NAME} -o json")).await;
     let seen: Value = serde_json::from_str(&seen).unwrap();
     let use_seen = seen["status"]["currentMetrics"][0]["resource"]["current"]["averageUtilization"].as_u64();
-    // Its limit is twice its request.
-    assert!(use_seen.is_some_and(|percent| (60..=260).contains(&percent)), "{seen:#}");
+    // Its limit is twice its request; how much of that it gets is for the machine to say. What idles uses less.
+    assert!(use_seen.is_some_and(|percent| (10..=260).contains(&percent)), "{seen:#}");
     many
 }
 

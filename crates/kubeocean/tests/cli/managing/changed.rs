@@ -1,14 +1,26 @@
 //! What people change of a pod that runs is changed of its twin, and that is the same twin.
 
 use kubeocean_api::keys::annotations;
+use kubeocean_api::keys::names::WORKER_NAMESPACE;
 use serde_json::{Value, json};
 
-use super::place::request;
+use super::place::{request, text};
 use super::workloads::{Pool, pod};
 use crate::access::until;
 
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// Lists of containers replace each other.
+fn with_the_rest(mut status: Value, twin: &Value) -> Value {
+    let said = &mut status["status"]["containerStatuses"][0];
+    for (field, value) in twin["status"]["containerStatuses"][0].as_object().unwrap() {
+        if said[field].is_null() {
+            said[field] = value.clone();
+        }
+    }
+    status
+}
 
 /// Everything that an API server lets people change of a pod, one after the other.
 pub(super) async fn what_changes_of_a_pod_changes_of_its_twin(pool: &Pool) {
@@ -57,6 +69,20 @@ pub(super) async fn what_changes_of_a_pod_changes_of_its_twin(pool: &Pool) {
     patch("", MERGE, json!({"spec": {"tolerations": tolerations}})).await;
     becomes("one more toleration", &|twin| twin["spec"]["tolerations"].as_array().unwrap().contains(&more))
         .await;
+
+    // Who may be resized is known by what its kubelet says that it has now.
+    let twin = pool.twins_of(ns).await.unwrap().remove(0);
+    let path =
+        format!("/api/v1/namespaces/{WORKER_NAMESPACE}/pods/{}/status", text(&twin["metadata"]["name"]));
+    let has = json!({"status": {"containerStatuses": [{"name": "c", "resources": resources}]}});
+    let has = with_the_rest(has, &twin);
+    request(&pool.phys, "PATCH", &path, STRATEGIC, &has).await.unwrap();
+    until("the pod says what it has", async || {
+        let now = pool.read(ns, &app).await?;
+        let said = &now["status"]["containerStatuses"][0]["resources"];
+        if *said == resources { Ok(()) } else { Err(now["status"].to_string()) }
+    })
+    .await;
 
     let larger =
         json!({"requests": {"cpu": "300m", "memory": "64Mi"}, "limits": {"cpu": "400m", "memory": "192Mi"}});

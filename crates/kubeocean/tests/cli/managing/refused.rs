@@ -146,7 +146,7 @@ async fn by_a_policy(pool: &Pool) {
     });
     apply(&pool.phys, POLICIES, &rule).await;
     apply(&pool.phys, POLICY_BINDINGS, &binding).await;
-    until("the rule counts", async || is_dry_refused(pool, "ruled").await).await;
+    until("the rule counts", async || is_dry_refused(pool, "ruled", "not in my house").await).await;
     let cases = [labelled(once("job", &json!({})), "ruled"), labelled(pod("app", &json!({})), "ruled")];
     for pod in &cases {
         pool.apply(ns, pod).await;
@@ -169,14 +169,15 @@ async fn by_a_policy(pool: &Pool) {
     pool.nothing_left(ns).await;
 }
 
-/// Whether the worker cluster refuses pods with this label by now.
-async fn is_dry_refused(pool: &Pool, label: &str) -> Result<(), String> {
+/// Whether the worker cluster refuses pods with this label by now, with these words.
+async fn is_dry_refused(pool: &Pool, label: &str, words: &str) -> Result<(), String> {
     let path = format!("/api/v1/namespaces/{WORKER_NAMESPACE}/pods?dryRun=All");
     let mut probe = labelled(pod("probe", &json!({"serviceAccountName": "kubeocean-workload"})), label);
     probe["spec"]["tolerations"] = Value::Null;
     match request(&pool.phys, "POST", &path, "application/json", &probe).await {
         Ok(_) => Err("it is let in".to_owned()),
-        Err(_) => Ok(()),
+        Err(why) if why.contains(words) => Ok(()),
+        Err(why) => Err(why),
     }
 }
 
@@ -194,7 +195,8 @@ async fn by_a_broken_webhook(pool: &Pool) {
         }],
     });
     apply(&pool.phys, WEBHOOKS, &hook).await;
-    until("the webhook is asked", async || is_dry_refused(pool, "hooked").await).await;
+    until("the webhook is asked", async || is_dry_refused(pool, "hooked", "failed calling webhook").await)
+        .await;
     let cases = [labelled(once("job", &json!({})), "hooked"), labelled(pod("app", &json!({})), "hooked")];
     for pod in &cases {
         pool.apply(ns, pod).await;
