@@ -38,7 +38,7 @@ async fn a_real_container_finds_what_its_pod_was_promised_and_its_end_is_told_tr
         ends_are_told(&pool),
         an_end_for_want_of_memory_is_told(&pool),
         probes_are_told(&pool),
-        it_grows_while_it_runs(&pool),
+        a_deadline_ends_it(&pool),
         what_has_succeeded_stays_so(&pool),
     );
     pool.place.unbind(W1.0, "Background").await;
@@ -316,34 +316,18 @@ async fn probes_are_told(pool: &Pool) {
     gone(pool, "probed").await;
 }
 
-/// How many microseconds of each tenth of a second a container may use: with control groups of the second version, and of the first.
-const CPU_LIMIT: &str =
-    "cd /sys/fs/cgroup; if [ -f cpu.max ]; then cut -d' ' -f1 cpu.max; else cat cpu/cpu.cfs_quota_us; fi";
-
-/// A pod that is resized has more to run with, and was not started again for it; a deadline ends it.
-async fn it_grows_while_it_runs(pool: &Pool) {
-    let resources = |cpu: &str| json!({"requests": {"cpu": "10m"}, "limits": {"cpu": cpu, "memory": "64Mi"}});
-    let grows = json!({"containers": runs(WAITS, &json!({"resources": resources("100m")}))});
-    pool.apply(NS, &pod("grows", &grows)).await;
-    is(pool, "grows", "running", runs_ready).await;
-    prints(pool, "grows", CPU_LIMIT, "10000").await;
-    let patch = async |subresource: &str, body: Value| {
-        let path = format!("/api/v1/namespaces/{NS}/pods/grows{subresource}");
-        request(&pool.virt, "PATCH", &path, "application/strategic-merge-patch+json", &body).await.unwrap();
-    };
-    let resized = json!({"spec": {"containers": [{"name": "c", "resources": resources("200m")}]}});
-    patch("/resize", resized).await;
-    prints(pool, "grows", CPU_LIMIT, "20000").await;
-    let now = is(pool, "grows", "resized, by its own word", |pod| {
-        pod["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"] == "200m"
-    })
-    .await;
-    assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0, "{now:#}");
-    patch("", json!({"spec": {"activeDeadlineSeconds": 1}})).await;
-    let ended = is(pool, "grows", "Failed", |pod| pod["status"]["phase"] == "Failed").await;
+/// A deadline that comes while it runs ends it. (A resize does too, of the whole kubelet: these have no control groups of pods. That is
+/// looked at on simulated nodes.)
+async fn a_deadline_ends_it(pool: &Pool) {
+    pool.apply(NS, &pod("late", &json!({"containers": runs(WAITS, &json!({}))}))).await;
+    is(pool, "late", "running", runs_ready).await;
+    let path = format!("/api/v1/namespaces/{NS}/pods/late");
+    let body = json!({"spec": {"activeDeadlineSeconds": 1}});
+    request(&pool.virt, "PATCH", &path, "application/strategic-merge-patch+json", &body).await.unwrap();
+    let ended = is(pool, "late", "Failed", |pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(ended["status"]["reason"], "DeadlineExceeded", "{ended:#}");
-    pool.delete(NS, &pod("grows", &json!({}))).await;
-    gone(pool, "grows").await;
+    pool.delete(NS, &pod("late", &json!({}))).await;
+    gone(pool, "late").await;
 }
 
 /// Somebody tidies up in the worker cluster: what had succeeded there has succeeded all the same, and is not done again.
