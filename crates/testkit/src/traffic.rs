@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
@@ -21,6 +22,13 @@ use crate::oracle::{HOT_LOOP, NO_EMPTY_WRITE, Oracle};
 
 /// A hundred keys that all fail at once with 50 ms between their attempts make 2,000.
 const MOST_A_SECOND: u64 = 4_000;
+
+/// Who waited so long for an answer has given up, and may have written the same once more before the first of the two arrived.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
+
+/// When a request was sent.
+#[derive(Clone, Copy)]
+struct SentAt(Instant);
 
 /// The requests of one actor, to all servers. Clones are the same.
 #[derive(Clone)]
@@ -175,7 +183,8 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.extensions_mut().insert(SentAt(Instant::now()));
         if self.traffic.count(&Asked::of(&request)) {
             Box::pin(self.inner.call(request))
         } else {
@@ -200,6 +209,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let asked = Asked::of(&request);
+        let sent = request.extensions().get::<SentAt>().copied();
+        let is_late = sent.is_some_and(|sent| sent.0.elapsed() >= GIVEN_UP_AFTER);
         let Self { traffic, server, inner } = self.clone();
         Box::pin(async move {
             let before = server.revision();
@@ -208,7 +219,7 @@ where
             let is_empty =
                 asked.want == Want::Change && answer.status().is_success() && server.revision() == before;
             // Who knows an object of a history that is no more may by chance want what it is already.
-            if is_empty && !server.was_restored() {
+            if is_empty && !is_late && !server.was_restored() {
                 traffic.wrote_nothing(&asked);
             }
             Ok(answer)

@@ -76,6 +76,9 @@ pub(crate) fn ask(server: &ApiServer, binding: &Value, labels: &Value) {
         });
         let body = json!({"metadata": {"name": pod}, "spec": spec});
         server.call("kubelet", "POST", &collection("pods", NAMESPACE), None, Some(body));
+    }
+    // A kubelet says it again where a restored etcd has taken it back.
+    if server.get("pods", NAMESPACE, &pod).is_some_and(|pod| text(&pod, "/status/podIP").is_empty()) {
         let body =
             json!({"status": {"phase": "Running", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}});
         let place = format!("{}/{pod}/status", collection("pods", NAMESPACE));
