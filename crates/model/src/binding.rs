@@ -160,12 +160,14 @@ impl Binding {
         let uid = identity("uid", &object.metadata.uid);
         // They become part of a path.
         let secret = &spec.secret_ref;
-        let looks_right: [(_, _, fn(&str) -> bool); 2] =
-            [("name", &secret.name, is_dns_subdomain), ("namespace", &secret.namespace, is_dns_label)];
-        for (field, given, is_name) in looks_right {
+        let looks = [
+            ("name", &secret.name, is_dns_subdomain(&secret.name)),
+            ("namespace", &secret.namespace, is_dns_label(&secret.namespace)),
+        ];
+        for (field, given, is_right) in looks {
             if given.is_empty() {
                 faults.push(BindingFault::SecretRef(field));
-            } else if !is_name(given) {
+            } else if !is_right {
                 faults.push(BindingFault::SecretName { field, given: given.clone() });
             }
         }

@@ -58,7 +58,7 @@ impl Syncer {
         }
         let used: Original = (Referent::Claim, key.clone());
         let mut is_used = self.is_used(&used, &binding);
-        if !is_used && self.unheard.holds_claim(&duty) {
+        if !is_used && self.term.unheard.holds_claim(&duty) {
             return Verdict::Done;
         }
         if !is_used {

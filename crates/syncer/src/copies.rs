@@ -69,13 +69,13 @@ impl Syncer {
         let usage = self.usage(&original, &binding, copy.as_deref().map(|copy| &copy.0));
         let is_used = usage.is_any();
         if !is_used {
-            self.absent.lock().remove(&original);
+            self.term.absent.lock().remove(&original);
         }
         if !is_used && copy.is_none() {
             self.compared.forget(&original);
             return Verdict::Done;
         }
-        if !is_used && self.unheard.holds_copy(&duty) {
+        if !is_used && self.term.unheard.holds_copy(&duty) {
             return Verdict::Done;
         }
         let seen = self.world.originals(what).get(key);
@@ -132,8 +132,8 @@ impl Syncer {
     /// Whoever can do without it need not wait for it any longer.
     fn note_absence(&self, original: &Original, is_absent: bool) {
         if !is_absent {
-            self.absent.lock().remove(original);
-        } else if self.absent.lock().insert(original.clone()) {
+            self.term.absent.lock().remove(original);
+        } else if self.term.absent.lock().insert(original.clone()) {
             for user in self.references.users(original) {
                 self.reconciler.queue.add(user.duty());
             }
@@ -148,7 +148,7 @@ impl Syncer {
             Referent::Secret => Copied::Secret,
             Referent::Claim => return false,
         };
-        self.absent.lock().contains(original) && self.world.originals(what).get(key).is_none()
+        self.term.absent.lock().contains(original) && self.world.originals(what).get(key).is_none()
     }
 
     /// What an original and its copy say, by the servers' own word. An original that nobody uses need not be read.

@@ -35,6 +35,7 @@ pub mod several;
 mod standing;
 mod surroundings;
 pub mod syncer;
+mod term;
 mod tokens;
 mod twins;
 mod unheard;

@@ -52,7 +52,7 @@ impl Syncer {
         let now = self.reconciler.clock.now();
         let case = Case { duty: &duty, binding: &binding, pod, vnode: &vnode.0, tenure: &tenure, now };
         let is_mapped = self.subject.maps(pod, &binding);
-        let has_run = reflect::has_run(pod) && !self.unborn.lock().contains(&*pod.meta.uid);
+        let has_run = reflect::has_run(pod) && !self.term.unborn.lock().contains(&*pod.meta.uid);
         let next = twin::next(Some(pod), &twins, is_mapped, has_run);
         let twin = match &next {
             _ if !is_known => Twin::NotKnown,

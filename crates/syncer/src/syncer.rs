@@ -1,6 +1,6 @@
 //! The loops of a syncer.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,13 +37,12 @@ use crate::observe::{self, Timekeeping};
 use crate::placements::Placements;
 use crate::policies::Policies;
 use crate::pulse::Pulse;
-use crate::references::{Original, References};
+use crate::references::References;
 use crate::renewals::Renewals;
 use crate::seen::SeenBinding;
 use crate::standing::Standings;
 pub use crate::surroundings::ComputingEndpoints;
-use crate::twins::Seen;
-use crate::unheard::Unheard;
+use crate::term::Term;
 use crate::vain::Makings;
 use crate::world::{Duty, Subject, Watching, World};
 
@@ -151,14 +150,8 @@ pub struct Syncer {
     pub(crate) ports: Ports,
     /// Names that others have.
     pub(crate) taken: Arc<Mutex<BTreeSet<String>>>,
-    /// Pods, by uid, that say that they may have run, and of which we know that they have not: whoever was asked for their twin said no.
-    pub(crate) unborn: Arc<Mutex<BTreeSet<String>>>,
-    /// Who was not looked at yet in this term.
-    pub(crate) unheard: Arc<Unheard>,
-    /// Since when we see twins end whose pods are no more.
-    pub(crate) ending_since: Arc<Mutex<HashMap<String, Instant>>>,
-    /// What is used of V, and was not there when V was asked.
-    pub(crate) absent: Arc<Mutex<BTreeSet<Original>>>,
+    /// What is known only as long as this process leads.
+    pub(crate) term: Arc<Term>,
     /// What may not be read in the worker cluster, as far as people were told.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<Kind>>>,
     /// Policies of which nobody lets us take our entry away.
@@ -176,12 +169,6 @@ pub struct Syncer {
     pub(crate) unmirrored: Arc<Mutex<BTreeSet<Key<Virtual>>>>,
     /// What was said last, by the uid of what it was said of and the reason.
     pub(crate) told_once: Arc<Mutex<HashMap<(String, &'static str), String>>>,
-    /// Pods that were let in and whose twin was not seen yet.
-    pub(crate) admitted: Arc<Mutex<HashSet<String>>>,
-    /// Pods and twins that were found to agree.
-    pub(crate) in_step: Arc<Mutex<HashMap<String, Seen>>>,
-    /// Pods, by uid, whose twin was seen without a node: which twin, and since when.
-    pub(crate) unplaced: Arc<Mutex<HashMap<String, (String, Instant)>>>,
     /// When the company of virtual nodes was made.
     pub(crate) makings: Makings,
     /// Whether the class of borrowed pods is known to be there.
@@ -288,10 +275,7 @@ impl Syncer {
             proxiers,
             ports,
             taken: Arc::default(),
-            unborn: Arc::default(),
-            unheard: Arc::default(),
-            ending_since: Arc::default(),
-            absent: Arc::default(),
+            term: Arc::default(),
             unreadable: Arc::default(),
             refusing: Arc::default(),
             settings,
@@ -302,9 +286,6 @@ impl Syncer {
             ending: Ending::default(),
             unmirrored: Arc::default(),
             told_once: Arc::default(),
-            admitted: Arc::default(),
-            in_step: Arc::default(),
-            unplaced: Arc::default(),
             makings: Makings::default(),
             has_priority_class: Arc::default(),
             endpoints: Arc::new(endpoints),
@@ -371,17 +352,11 @@ impl Syncer {
             return;
         }
         self.world.hidden.suspect();
-        self.unheard.begin(self.world.pods.all().into_iter().map(|(key, _)| Duty::Pod(key)));
+        self.term.begin(self.world.pods.all().into_iter().map(|(key, _)| Duty::Pod(key)));
         self.world.look_at_everything(&self.reconciler.queue);
         // Also what was there in an earlier term of ours: nobody has told us of its end.
         let before = self.standings.nodes().into_iter().map(Duty::Node).chain(self.references.duties());
         before.for_each(|duty| self.reconciler.queue.add(duty));
-        self.admitted.lock().clear();
-        self.unborn.lock().clear();
-        self.ending_since.lock().clear();
-        self.absent.lock().clear();
-        self.in_step.lock().clear();
-        self.unplaced.lock().clear();
         let look = |duty: Duty| async move { self.look_and_hear(&duty).await };
         let work = self.reconciler.queue.run_until(stop, AT_A_TIME, look);
         tokio::select! {
@@ -405,10 +380,10 @@ impl Syncer {
     /// Looks, and lets go on who waited for that.
     async fn look_and_hear(&self, duty: &Duty) -> Verdict {
         // As long as P's side is not known, a pod says nothing of what it uses.
-        let counts = self.unheard.awaits(duty) && self.knows_belongings();
+        let counts = self.term.unheard.awaits(duty) && self.knows_belongings();
         let verdict = self.look(duty).await;
         if counts && verdict != Verdict::Blocked {
-            self.unheard.heard(duty).into_iter().for_each(|waiting| self.reconciler.queue.add(waiting));
+            self.term.unheard.heard(duty).into_iter().for_each(|waiting| self.reconciler.queue.add(waiting));
         }
         verdict
     }

@@ -136,7 +136,7 @@ impl Syncer {
     /// How long a twin that is ending is still waited for, counted from when we first saw it end; `None`: it is not ending.
     fn patience_with_the_end_of(&self, twin: &Object) -> Option<Duration> {
         let takes = twin::takes_to_end(twin)?;
-        let mut ending_since = self.ending_since.lock();
+        let mut ending_since = self.term.ending_since.lock();
         if ending_since.len() >= REMEMBERED {
             ending_since.clear();
         }
@@ -181,7 +181,7 @@ impl Syncer {
             let version = outcome.version().map(str::to_owned);
             mapped = Some(version.unwrap_or_else(|| pod.meta.resource_version.to_string()));
             // Nobody else wrote that, so nobody else makes its twin.
-            self.unborn.lock().insert(pod.meta.uid.to_string());
+            self.term.unborn.lock().insert(pod.meta.uid.to_string());
         }
         self.create_twin(case, &twin, mapped.as_deref()).await
     }
@@ -211,7 +211,7 @@ impl Syncer {
 
     /// Whether a pod may start. Who is let in counts from that moment on, also before its twin is seen.
     fn let_in(&self, case: &Case<'_>) -> Result<(), Rejection> {
-        let mut admitted = self.admitted.lock();
+        let mut admitted = self.term.admitted.lock();
         if admitted.contains(&*case.pod.meta.uid) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl Syncer {
         for original in self.references.put(user, now) {
             let duty = duty_of(original);
             if matches!(duty, Duty::Claim(_)) {
-                self.unheard.names(duty.clone());
+                self.term.unheard.names(duty.clone());
             }
             self.reconciler.queue.add(duty);
         }
@@ -365,12 +365,12 @@ impl Syncer {
     /// Makes it. `mapped` is the version of the pod that says that it may have run, if that was written just before.
     async fn create_twin(&self, case: &Case<'_>, action: &Action, mapped: Option<&str>) -> Step {
         // Whoever is stopped while he waits for the answer does not know it: then it may have run.
-        let was_unborn = self.unborn.lock().remove(&*case.pod.meta.uid);
+        let was_unborn = self.term.unborn.lock().remove(&*case.pod.meta.uid);
         let outcome = self.reconciler.write(case.duty, action).await;
         let is_there = outcome.fulfils(action);
         self.placements.asked(case.pod, &outcome, is_there, self.reconciler.clock.now());
         if was_unborn && is_surely_not_made(&outcome) {
-            self.unborn.lock().insert(case.pod.meta.uid.to_string());
+            self.term.unborn.lock().insert(case.pod.meta.uid.to_string());
         }
         if is_there {
             self.tell_of_the_unknown();
@@ -483,7 +483,7 @@ impl Syncer {
     }
 
     async fn keep_in_step(&self, case: &Case<'_>, twin: &Object) -> Verdict {
-        self.admitted.lock().remove(&*case.pod.meta.uid);
+        self.term.admitted.lock().remove(&*case.pod.meta.uid);
         if case.pod.is_terminal {
             return Verdict::Done;
         }
@@ -523,7 +523,7 @@ impl Syncer {
 
     /// How long P's scheduler still has to find a node for the twin; `None`: it has found one.
     fn patience_with(&self, pod: &VirtualPod, twin: &Object) -> Option<Duration> {
-        let mut unplaced = self.unplaced.lock();
+        let mut unplaced = self.term.unplaced.lock();
         if !twin::waits_for_a_node(twin) {
             unplaced.remove(&*pod.meta.uid);
             return None;
@@ -555,7 +555,8 @@ impl Syncer {
         let uid = case.pod.meta.uid.to_string();
         let seen = |passed| Seen { pod: fingerprint(case.pod), twin: fingerprint(twin), passed };
         let now = seen(Passed::On);
-        let known = self.in_step.lock().get(&uid).filter(|known| known.is_of(&now)).map(|known| known.passed);
+        let known =
+            self.term.in_step.lock().get(&uid).filter(|known| known.is_of(&now)).map(|known| known.passed);
         match known {
             Some(Passed::NotNow(at)) if at.elapsed() >= ASKS_AGAIN => {}
             Some(passed) => return Ok(passed),
@@ -569,7 +570,7 @@ impl Syncer {
         };
         let changes = project::changes(&wanted, twin);
         if changes.is_empty() {
-            self.in_step.lock().insert(uid, now);
+            self.term.in_step.lock().insert(uid, now);
             return Ok(Passed::On);
         }
         // One that is refused keeps none of the others back, but for the last word: that the twin is of this generation now.
@@ -607,7 +608,7 @@ impl Syncer {
         match refused {
             None => Ok(Passed::NotYet),
             Some(passed) => {
-                self.in_step.lock().insert(uid, seen(passed));
+                self.term.in_step.lock().insert(uid, seen(passed));
                 Ok(passed)
             }
         }
@@ -651,10 +652,10 @@ impl Syncer {
     /// A pod is no more, and nothing of it runs: what it used may go.
     pub(crate) fn let_go_of(&self, key: &Key<Virtual>, uid: Option<&str>) {
         if let Some(uid) = uid {
-            self.admitted.lock().remove(uid);
-            self.unborn.lock().remove(uid);
-            self.in_step.lock().remove(uid);
-            self.unplaced.lock().remove(uid);
+            self.term.admitted.lock().remove(uid);
+            self.term.unborn.lock().remove(uid);
+            self.term.in_step.lock().remove(uid);
+            self.term.unplaced.lock().remove(uid);
             self.told_once.lock().retain(|(of, _), _| of != uid);
         }
         for original in self.references.remove(&User::Pod(key.clone())) {

@@ -72,12 +72,12 @@ pub(super) async fn what_changes_of_a_pod_changes_of_its_twin(pool: &Pool) {
 
     // Who may be resized is known by what its kubelet says that it has now. Not every API server keeps that: it comes with other news.
     let twin = pool.twins_of(ns).await.unwrap().remove(0);
-    let path =
+    let place =
         format!("/api/v1/namespaces/{WORKER_NAMESPACE}/pods/{}/status", text(&twin["metadata"]["name"]));
     let has =
         json!({"status": {"containerStatuses": [{"name": "c", "resources": resources, "restartCount": 1}]}});
     let has = with_the_rest(has, &twin);
-    request(&pool.phys, "PATCH", &path, STRATEGIC, &has).await.unwrap();
+    request(&pool.phys, "PATCH", &place, STRATEGIC, &has).await.unwrap();
     until("the pod says what it has", async || {
         let now = pool.read(ns, &app).await?;
         let said = &now["status"]["containerStatuses"][0]["resources"];
