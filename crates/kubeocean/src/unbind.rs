@@ -253,39 +253,54 @@ fn confirmed() -> anyhow::Result<bool> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Asks for the deletion of exactly this binding, and then says why it is forced, if it is: whoever may not delete it leaves no word behind that
-/// would make a later deletion a forced one. Its finalizer holds it for that long.
+/// Asks for the deletion of exactly this binding. Why it is forced is said before, or what works there would begin to give back in order; who
+/// then may not delete it takes that word back, since it would make a later deletion a forced one.
 async fn ask_to_go(virt: &Cluster<Virtual>, args: &Args, binding: &BindingObject) -> anyhow::Result<()> {
     let (key, uid) = (binding.key(), &*binding.meta.uid);
     let applier = Applier::new(CLI).virtually(virt);
-    let mut actions = Vec::new();
-    if !binding.meta.is_deleting() {
-        let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
-        actions.push(Action::new(kinds::BINDING, &key, verb, "its operator unbinds it").if_uid(uid));
-    }
-    if let Some(reason) = &args.force {
+    let says = |reason: Option<&str>, why| {
         let body = json!({ "metadata": { "annotations": { FORCE_UNBIND: reason } } });
         let verb = Verb::Patch { form: PatchForm::Merge, subresource: None, body };
-        actions.push(
-            Action::new(kinds::BINDING, &key, verb, "its operator gives the worker cluster up").if_uid(uid),
-        );
+        Action::new(kinds::BINDING, &key, verb, why).if_uid(uid)
+    };
+    if let Some(reason) = &args.force {
+        let action = says(Some(reason), "its operator gives the worker cluster up");
+        written(&applier.apply(&action).await, &args.name)?;
     }
-    for action in actions {
-        match applier.apply(&action).await {
-            Outcome::Done(_) | Outcome::Unchanged { .. } | Outcome::Gone => {}
-            Outcome::Conflict(words) => {
-                anyhow::bail!(
-                    "ClusterBinding {} is not the one that was looked at any more ({words}): try again",
-                    args.name
-                )
-            }
-            Outcome::Forbidden(status) => {
-                anyhow::bail!("you may not do this: {status}; use another --kubeconfig or --context")
-            }
-            other => anyhow::bail!("ClusterBinding {} could not be deleted: {other}", args.name),
+    if binding.meta.is_deleting() {
+        return Ok(());
+    }
+    let verb = Verb::Delete { grace: None, dependents: Dependents::Background };
+    let action = Action::new(kinds::BINDING, &key, verb, "its operator unbinds it").if_uid(uid);
+    let deleted = written(&applier.apply(&action).await, &args.name);
+    if deleted.is_err() && args.force.is_some() {
+        let before = binding.meta.annotations.get(FORCE_UNBIND);
+        let undone = applier.apply(&says(before, "it is not deleted after all")).await;
+        if !undone.is_done() {
+            note(&format!(
+                "! Its annotation {FORCE_UNBIND} stays, and would make a later deletion a forced one: kubectl annotate \
+                 clusterbinding {} {FORCE_UNBIND}-",
+                args.name
+            ));
         }
     }
-    Ok(())
+    deleted
+}
+
+/// Whether something was written, or why it was not.
+fn written(outcome: &Outcome, name: &str) -> anyhow::Result<()> {
+    match outcome {
+        Outcome::Done(_) | Outcome::Unchanged { .. } | Outcome::Gone => Ok(()),
+        Outcome::Conflict(words) => {
+            anyhow::bail!(
+                "ClusterBinding {name} is not the one that was looked at any more ({words}): try again"
+            )
+        }
+        Outcome::Forbidden(status) => {
+            anyhow::bail!("you may not do this: {status}; use another --kubeconfig or --context")
+        }
+        other => anyhow::bail!("ClusterBinding {name} could not be deleted: {other}"),
+    }
 }
 
 /// The Event that says what is left.

@@ -1,8 +1,8 @@
 //! Approving the serving certificates of proxiers.
 //!
 //! A request is judged on what the API server says of who asks, and on the bindings and pods that are known here. What is approved
-//! does not come back, and a store may be two minutes behind: before an approval the API server itself is asked whether the pod that
-//! asks still has its addresses.
+//! does not come back, and a store may be two minutes behind: before an approval the API server itself is asked whether the binding is
+//! still there, and the pod that asks still has its addresses.
 //!
 //! Deliberately absent: what is right, which is [`serving`](kubeocean_model::serving)'s.
 
@@ -174,12 +174,13 @@ impl Approver {
         let known = |account: &str| {
             self.asked.pods.by(&BY_ACCOUNT, account).iter().map(|pod| pod.0.clone()).collect::<Vec<_>>()
         };
-        let mut verdict = self.judge(&seen.0, &known);
+        let mut verdict = self.judge(&seen.0, &|id| self.world.is_bound(id), &known);
         if verdict == serving::Verdict::Approved {
-            let Ok(fresh) = self.pods_now(seen.0.username()).await else {
+            let user = seen.0.username();
+            let (Ok(is_bound), Ok(fresh)) = (self.is_bound_now(user).await, self.pods_now(user).await) else {
                 return Verdict::Failed("virtual-unreachable");
             };
-            verdict = self.judge(&seen.0, &|_| fresh.clone());
+            verdict = self.judge(&seen.0, &|_| is_bound, &|_| fresh.clone());
         }
         let subject = Subject::of(kinds::SIGNING_REQUEST, &seen.0.meta);
         let Some(action) = serving::decide(&seen.0, &verdict) else {
@@ -202,15 +203,27 @@ impl Approver {
         Verdict::Done
     }
 
-    fn judge(&self, request: &Request, pods_of: &dyn Fn(&str) -> Vec<AskingPod>) -> serving::Verdict {
+    fn judge(
+        &self,
+        request: &Request,
+        is_bound: &dyn Fn(&str) -> bool,
+        pods_of: &dyn Fn(&str) -> Vec<AskingPod>,
+    ) -> serving::Verdict {
         let own = self.asked.own.read().clone();
-        let grounds = Grounds {
-            namespace: &self.namespace,
-            is_bound: &|id| self.world.is_bound(id),
-            pods_of,
-            own: own.as_ref(),
-        };
+        let grounds = Grounds { namespace: &self.namespace, is_bound, pods_of, own: own.as_ref() };
         serving::judge(request, &grounds)
+    }
+
+    /// Whether the binding of a proxier is there, as the API server knows it now. Who asks for himself has none.
+    async fn is_bound_now(&self, user: &str) -> Result<bool, CallError> {
+        let Some(id) = cluster_id_of(user, &self.namespace) else { return Ok(true) };
+        for key in self.world.bound_as(id) {
+            let found = self.virt.get(&kinds::BINDING, &key).await?;
+            if found.is_some_and(|found| found.text("spec", &["clusterID"]).as_deref() == Some(id)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The pods of a proxier, as the API server knows them now.

@@ -22,6 +22,9 @@ use tokio::time::Instant;
 
 use crate::world::{Suspect, World};
 
+/// Between two looks for leads that are nobody's.
+const HOLDS_EVERY: Duration = Duration::from_secs(600);
+
 /// How soon an object is looked at again when it cannot be known whose it is.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -80,16 +83,19 @@ impl Sweeper {
         self.write(suspect, &actions).await
     }
 
-    /// Leads that syncers of bindings that are gone may have left. No store shows them: they are renewed all the time.
+    /// Leads that syncers of bindings that are gone may have left, again and again: a restored etcd brings them back. No store shows them:
+    /// they are renewed all the time.
     pub(crate) async fn suspect_holds(&self) {
-        let all = loop {
-            match self.virt.list(&kinds::LEASE, Some(&self.namespace), None).await {
-                Ok(all) => break all,
-                Err(_) => tokio::time::sleep(AGAIN).await,
+        loop {
+            let Ok(all) = self.virt.list(&kinds::LEASE, Some(&self.namespace), None).await else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            for hold in all.iter().filter(|hold| sweep::cluster_of_hold(&hold.meta.name).is_some()) {
+                self.reconciler.queue.add(Suspect { kind: kinds::LEASE, key: hold.key() });
             }
-        };
-        for hold in all.iter().filter(|hold| sweep::cluster_of_hold(&hold.meta.name).is_some()) {
-            self.reconciler.queue.add(Suspect { kind: kinds::LEASE, key: hold.key() });
+            drop(all);
+            tokio::time::sleep(HOLDS_EVERY).await;
         }
     }
 

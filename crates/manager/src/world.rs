@@ -271,7 +271,12 @@ impl World {
 
     /// Whether a binding has this `clusterID`.
     pub fn is_bound(&self, cluster_id: &str) -> bool {
-        !self.bindings.keys_by(&BY_CLUSTER_ID, cluster_id).is_empty()
+        !self.bound_as(cluster_id).is_empty()
+    }
+
+    /// The bindings that have this `clusterID`.
+    pub fn bound_as(&self, cluster_id: &str) -> Vec<Key<Virtual>> {
+        self.bindings.keys_by(&BY_CLUSTER_ID, cluster_id)
     }
 
     /// The older binding that has the `clusterID` of this one.

@@ -90,8 +90,14 @@ fn was_ended(twin: &Object, said: &Value) -> bool {
         // Whole seconds on both sides: who ends in the second in which it is asked to was asked first, most of the time.
         at.and_then(|at| at.parse::<Timestamp>().ok()).is_some_and(|at| at < asked_at)
     };
-    let containers = said["containerStatuses"].as_array();
-    !containers.is_some_and(|all| !all.is_empty() && all.iter().all(ended_before))
+    // One that fails before the containers start ends the pod.
+    let failed_before =
+        |status: &Value| status["state"]["terminated"]["exitCode"] != 0 && ended_before(status);
+    let of = |field: &str| said[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    let containers = of("containerStatuses");
+    let all_ended = !containers.is_empty() && containers.iter().all(ended_before);
+    let never_started = said["phase"] == "Failed" && of("initContainerStatuses").iter().any(failed_before);
+    !all_ended && !never_started
 }
 
 const DELETED_THERE: &str = "the pod was deleted in the worker cluster while it was running";
@@ -109,8 +115,9 @@ fn say_lost(said: &mut Value, now: Timestamp) {
     }
     let target = ConditionType::DisruptionTarget.as_str();
     if let Some(all) = said["conditions"].as_array_mut()
-        && !all.iter().any(|one| one["type"] == target)
+        && !all.iter().any(|one| one["type"] == target && one["status"] == "True")
     {
+        all.retain(|one| one["type"] != target);
         all.push(json!({
             "type": target, "status": "True", "reason": reason, "message": message,
             "lastTransitionTime": condition::whole_seconds(now),

@@ -28,23 +28,31 @@ use crate::world::Duty;
 #[derive(Clone, Default)]
 pub(crate) struct Compared(Arc<Mutex<HashMap<Original, Same>>>);
 
-/// Versions of both, and who used it then.
-type Same = (Box<str>, Box<str>, Usage);
+/// What was found to say the same.
+struct Same {
+    of: Box<str>,
+    copy: Box<str>,
+    usage: Usage,
+    /// Whether a watch has told of the original. Then it tells of its end, too.
+    is_told: bool,
+}
 
 impl Compared {
-    fn note(&self, original: Original, of: &str, copy: &str, usage: Usage) {
-        self.0.lock().insert(original, (of.into(), copy.into(), usage));
+    fn note(&self, original: Original, of: &str, copy: &str, usage: Usage, is_told: bool) {
+        self.0.lock().insert(original, Same { of: of.into(), copy: copy.into(), usage, is_told });
     }
 
     fn forget(&self, original: &Original) {
         self.0.lock().remove(original);
     }
 
-    /// Whether these versions say the same. Of an original that nobody told of, the last one counts.
+    /// Whether these versions say the same. Of an original that nobody ever told of, the last one counts.
     fn holds(&self, original: &Original, of: Option<&str>, copy: Option<&str>, usage: Usage) -> bool {
-        let compared = self.0.lock();
-        let Some((known, copied, used)) = compared.get(original) else { return false };
-        of.is_none_or(|of| *of == **known) && copy == Some(&**copied) && *used == usage
+        let mut compared = self.0.lock();
+        let Some(known) = compared.get_mut(original) else { return false };
+        let is_same = of.map_or(!known.is_told, |of| *of == *known.of);
+        known.is_told |= of.is_some();
+        is_same && copy == Some(&*known.copy) && known.usage == usage
     }
 
     /// Lists that came from another history of the server prove nothing.
@@ -115,7 +123,7 @@ impl Syncer {
         }
         match (content, version) {
             (Some(content), Some(version)) if is_used => {
-                self.compared.note(original, &content.meta.resource_version, &version, usage);
+                self.compared.note(original, &content.meta.resource_version, &version, usage, seen.is_some());
                 Verdict::Done
             }
             (None, _) if is_used => {

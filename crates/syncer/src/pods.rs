@@ -159,6 +159,9 @@ impl Syncer {
             Ok(Some(_)) => return Verdict::Failed("not-seen-yet"),
             Err(_) => return Verdict::Failed("pod-not-read"),
         }
+        for uid in twins.iter().filter_map(|twin| twin::uid_of_pod(&twin.meta)) {
+            self.term.forget(uid);
+        }
         if let Next::Remove(twins) = twin::next(None, twins, false, false) {
             return self.remove_twins(duty, &twins).await;
         }

@@ -222,11 +222,13 @@ impl Syncer {
         let policies = Policies::new(&world, zone);
         let standings = Standings::default();
         let (told, of, renewed, stood) = (queue.clone(), world.clone(), leases.clone(), standings.clone());
-        let used = references.clone();
+        let term: Arc<Term> = Arc::default();
+        let (used, heard) = (references.clone(), Arc::clone(&term));
         let changed = move |is_back: bool| {
             of.look_at_everything(&told);
             // What pods wait for may be had now, and those that went meanwhile are in no store.
             used.duties().into_iter().for_each(|duty| told.add(duty));
+            heard.unheard.all().into_iter().for_each(|duty| told.add(duty));
             // Those that went while nobody knew whose list that was, and never had a virtual node, are in no store.
             stood.nodes().into_iter().for_each(|node| told.add(Duty::Node(node)));
             told.reset_all();
@@ -275,7 +277,7 @@ impl Syncer {
             proxiers,
             ports,
             taken: Arc::default(),
-            term: Arc::default(),
+            term,
             unreadable: Arc::default(),
             refusing: Arc::default(),
             settings,
@@ -379,13 +381,19 @@ impl Syncer {
 
     /// Looks, and lets go on who waited for that.
     async fn look_and_hear(&self, duty: &Duty) -> Verdict {
-        // As long as P's side is not known, a pod says nothing of what it uses.
-        let counts = self.term.unheard.awaits(duty) && self.knows_belongings();
+        // As long as P's side is not known, a pod says nothing of what it uses; one that is gone uses nothing.
+        let says = || self.is_gone(duty) || self.knows_belongings();
+        let counts = self.term.unheard.awaits(duty) && says();
         let verdict = self.look(duty).await;
+        let counts = counts && says();
         if counts && verdict != Verdict::Blocked {
             self.term.unheard.heard(duty).into_iter().for_each(|waiting| self.reconciler.queue.add(waiting));
         }
         verdict
+    }
+
+    fn is_gone(&self, duty: &Duty) -> bool {
+        matches!(duty, Duty::Pod(key) if self.world.pods.get(key).is_none())
     }
 
     async fn look(&self, duty: &Duty) -> Verdict {

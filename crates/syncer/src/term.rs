@@ -41,4 +41,12 @@ impl Term {
         ending_since.lock().clear();
         absent.lock().clear();
     }
+
+    /// A pod is no more.
+    pub(crate) fn forget(&self, pod: &str) {
+        self.admitted.lock().remove(pod);
+        self.unborn.lock().remove(pod);
+        self.in_step.lock().remove(pod);
+        self.unplaced.lock().remove(pod);
+    }
 }

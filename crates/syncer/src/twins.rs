@@ -98,7 +98,7 @@ impl Syncer {
     pub(crate) async fn follow(&self, case: &Case<'_>, next: Next<'_>) -> Verdict {
         match next {
             Next::Rest | Next::Release => Verdict::Done,
-            Next::Remove(twins) => self.remove_twins(case.duty, &twins).await,
+            Next::Remove(twins) => self.remove_those_before(case, &twins).await,
             Next::Start => self.start(case).await,
             Next::DeclareLost => self.declare_lost(case).await,
             Next::Stop(twin) => self.stop(case, twin).await,
@@ -114,6 +114,15 @@ impl Syncer {
         }
         self.complain(action, &outcome);
         Err(outcome.verdict())
+    }
+
+    /// Twins of earlier pods of the same name. The store may be the one that is behind: the server is asked which pod is the earlier one.
+    async fn remove_those_before(&self, case: &Case<'_>, twins: &[&Object]) -> Verdict {
+        match self.virt.get(&kinds::POD, &case.pod.key()).await {
+            Ok(Some(now)) if now.meta.uid == case.pod.meta.uid => self.remove_twins(case.duty, twins).await,
+            Ok(_) => Verdict::Failed("not-seen-yet"),
+            Err(_) => Verdict::Failed("pod-not-read"),
+        }
     }
 
     /// Twins of pods that are no more.
@@ -252,6 +261,8 @@ impl Syncer {
     /// What someone uses has changed, perhaps.
     pub(crate) fn enter_uses(&self, user: &User, now: BTreeSet<Original>) {
         for original in self.references.put(user, now) {
+            // Who comes now may have brought what was not there for others.
+            self.term.absent.lock().remove(&original);
             let duty = duty_of(original);
             if matches!(duty, Duty::Claim(_)) {
                 self.term.unheard.names(duty.clone());
@@ -485,6 +496,7 @@ impl Syncer {
     async fn keep_in_step(&self, case: &Case<'_>, twin: &Object) -> Verdict {
         self.term.admitted.lock().remove(&*case.pod.meta.uid);
         if case.pod.is_terminal {
+            self.term.in_step.lock().remove(&*case.pod.meta.uid);
             return Verdict::Done;
         }
         let Ok(needs) = project::needs(case.pod) else { return self.reflect(case, twin, None).await };
@@ -652,10 +664,7 @@ impl Syncer {
     /// A pod is no more, and nothing of it runs: what it used may go.
     pub(crate) fn let_go_of(&self, key: &Key<Virtual>, uid: Option<&str>) {
         if let Some(uid) = uid {
-            self.term.admitted.lock().remove(uid);
-            self.term.unborn.lock().remove(uid);
-            self.term.in_step.lock().remove(uid);
-            self.term.unplaced.lock().remove(uid);
+            self.term.forget(uid);
             self.told_once.lock().retain(|(of, _), _| of != uid);
         }
         for original in self.references.remove(&User::Pod(key.clone())) {

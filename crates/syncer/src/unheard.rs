@@ -61,6 +61,12 @@ impl Unheard {
         known.pods.contains(duty) || known.claims.contains(duty)
     }
 
+    /// All who are waited for.
+    pub(crate) fn all(&self) -> Vec<Duty> {
+        let known = self.0.lock();
+        known.pods.iter().chain(&known.claims).cloned().collect()
+    }
+
     /// Someone was looked at. Gives those who need not wait any longer, perhaps.
     pub(crate) fn heard(&self, duty: &Duty) -> BTreeSet<Duty> {
         let mut known = self.0.lock();

@@ -220,11 +220,20 @@ impl<'a> Watch<'a> {
 
     pub(crate) fn physical_pods(&mut self, usage: &Usage, ended: &Ended) -> Store<Physical, SeenPod> {
         let (kept, told) = (usage.clone(), self.queue.clone());
-        let (ended, subject) = (ended.clone(), self.subject.clone());
+        let (ended, subject, world) = (ended.clone(), self.subject.clone(), Arc::clone(&self.known));
+        // As long as nobody knows V's pods, any may be there.
+        let is_there = move |twin: &SeenPod| {
+            let known = world.read();
+            let Some(world) = known.as_ref().filter(|world| world.pods.progress().is_synced()) else {
+                return true;
+            };
+            let pod = twin.virtual_key.as_ref().and_then(|key| world.pods.get(key));
+            pod.is_some_and(|pod| twin.virtual_uid.as_deref() == Some(&*pod.0.meta.uid))
+        };
         let informer = Informer::<Physical, SeenPod>::of(self.phys, kinds::POD)
             .indexed_by(&TWINS_NAMED)
             .on_change(move |change| {
-                ended.follow(change, &subject);
+                ended.follow(change, &subject, &is_there);
                 let ours = kept.ours();
                 for node in kept.follow(change) {
                     told.add_after(Duty::Node(node), CROWD);

@@ -187,11 +187,18 @@ pub(crate) struct Ended(Arc<Mutex<LastSeen>>);
 type LastSeen = HashMap<Box<str>, Arc<Entry<SeenPod>>>;
 
 impl Ended {
-    /// Enters what became of a twin.
-    pub(crate) fn follow(&self, change: &Change<'_, Physical, SeenPod>, subject: &Subject) {
+    /// Enters what became of a twin, if its pod is still there to be told.
+    pub(crate) fn follow(
+        &self,
+        change: &Change<'_, Physical, SeenPod>,
+        subject: &Subject,
+        is_there: impl Fn(&SeenPod) -> bool,
+    ) {
         let uid = |seen: &&Arc<Entry<SeenPod>>| seen.virtual_uid.clone().filter(|_| seen.is_ours(subject));
         let mut ended = self.0.lock();
-        if let Some((uid, old)) = change.old.and_then(|old| uid(&old).zip(Some(old))) {
+        if let Some((uid, old)) = change.old.and_then(|old| uid(&old).zip(Some(old)))
+            && is_there(old)
+        {
             ended.insert(uid, Arc::clone(old));
         }
         if let Some(uid) = change.new.and_then(|new| uid(&new)) {

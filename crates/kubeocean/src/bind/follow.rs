@@ -112,7 +112,7 @@ impl<'a> Follower<'a> {
 
     /// Until it is Ready, or is known not to become so.
     pub(crate) async fn until_ready(&mut self, credentials: Credentials, limit: Duration) -> Ended {
-        let mut failed_since: Option<Instant> = None;
+        let mut failed_since: Option<(Instant, Option<(String, String)>)> = None;
         let mut last = None;
         while self.elapsed() < limit {
             match self.look().await {
@@ -128,8 +128,13 @@ impl<'a> Follower<'a> {
                             }
                         }
                         Some(BindingPhase::Failed) => {
-                            let since = *failed_since.get_or_insert_with(Instant::now);
                             let failure = why(&binding);
+                            // Other words are another failure, and have to last, too.
+                            let since = match failed_since.take() {
+                                Some((since, before)) if before == failure => since,
+                                _ => Instant::now(),
+                            };
+                            failed_since = Some((since, failure.clone()));
                             if since.elapsed()
                                 >= believed_after(failure.as_ref(), self.failure_before.as_ref())
                             {
