@@ -187,7 +187,7 @@ impl Bindings {
     /// The situation, and what should be done about it.
     pub(crate) fn decide(&self, object: &BindingObject, asked: &Asked) -> Decision {
         let uid = &*object.meta.uid;
-        let finding = self.prober.finding(uid);
+        let finding = self.prober.finding(object);
         let remains = self.prober.remains(uid);
         let mut existing = self.world.children_of(object);
         existing.extend(asked.unseen.iter().cloned());

@@ -171,9 +171,16 @@ impl Prober {
         }
     }
 
-    /// What is known of a binding's worker cluster.
-    pub fn finding(&self, uid: &str) -> Finding {
-        self.lines.lock().get(uid).map_or(Finding::NotYet, |line| line.finding.clone())
+    /// What is known of a binding's worker cluster. Who is bound is bound for good: the first time, to what was found for what the binding says
+    /// now, and not for what it said before someone repaired it.
+    pub fn finding(&self, object: &BindingObject) -> Finding {
+        let lines = self.lines.lock();
+        let Some(line) = lines.get(&*object.meta.uid) else { return Finding::NotYet };
+        let is_old = object.bound_to().is_none() && line.asked_for != object.meta.generation;
+        if is_old && matches!(line.finding, Finding::Good(_)) {
+            return Finding::NotYet;
+        }
+        line.finding.clone()
     }
 
     /// What there is of a binding in its worker cluster, where that was asked for.
@@ -237,7 +244,7 @@ impl Prober {
         }
         let changed = {
             let mut lines = self.lines.lock();
-            let told = |line: &Line| (line.finding.clone(), line.kept, line.remains.clone());
+            let told = |line: &Line| (line.finding.clone(), line.kept, line.remains.clone(), line.asked_for);
             let changed = lines.get(&uid).map(told) != Some(told(&line));
             lines.insert(uid, line);
             changed

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use kubeocean_api::keys::names::WORKER_NAMESPACE;
 use kubeocean_api::keys::reasons::Pod as Reason;
 use kubeocean_sandbox::lab::Program;
 use serde_json::{Value, json};
 
 use super::faults::SHORT_HOLD;
-use super::place::condition;
+use super::place::{condition, request, text};
 use super::vnodes::syncer_with;
 use super::workloads::{Pool, job, pod, wanted, workload};
 use crate::access::until;
@@ -162,6 +164,24 @@ async fn settled(pool: &Pool, ns: &str, count: usize) {
     .await;
 }
 
+/// While its API server was away nobody heard of the nodes, and the worker's node controller may have called their pods unready. A kubelet
+/// says at once that they are ready all the same; simulated nodes say nothing twice.
+async fn kubelets_say_it_again(pool: &Pool, ns: &str) -> Result<(), String> {
+    for twin in pool.twins_of(ns).await? {
+        let is = |about: &str| condition(&twin, about)["status"] == "True";
+        if is("ContainersReady") && !is("Ready") {
+            let place = format!(
+                "/api/v1/namespaces/{WORKER_NAMESPACE}/pods/{}/status",
+                text(&twin["metadata"]["name"])
+            );
+            let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": Timestamp::now().to_string()});
+            let body = json!({"status": {"conditions": [ready]}});
+            request(&pool.phys, "PATCH", &place, "application/strategic-merge-patch+json", &body).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The worker cluster does not answer from the midst of a rollout on, during which people want something else.
 async fn the_worker_is_cut_off(pool: &Pool) -> String {
     let ns = "rolls";
@@ -189,6 +209,7 @@ async fn the_worker_is_cut_off(pool: &Pool) -> String {
     server.start().await.unwrap();
     let began = Instant::now();
     until("the Deployment is available", async || {
+        kubelets_say_it_again(pool, ns).await?;
         let now = pool.read(ns, &deployment(0, "")).await?;
         let status = &now["status"];
         let done = status["observedGeneration"] == now["metadata"]["generation"]
