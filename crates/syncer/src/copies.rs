@@ -15,12 +15,12 @@ use kubeocean_model::copy::{Copied, Usage, plan_copy};
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::naming::{Origin, PhysicalName};
 use kubeocean_model::object::{Meta, Object};
-use kubeocean_model::project::{self, Referent};
+use kubeocean_model::project;
 use kubeocean_model::stamp::Stamp;
 use kubeocean_model::vnode::Worker;
 use parking_lot::Mutex;
 
-use crate::references::{Original, User};
+use crate::references::{Original, User, copied};
 use crate::syncer::Syncer;
 use crate::world::Duty;
 
@@ -151,11 +151,7 @@ impl Syncer {
     /// Whether V has said that it has no such original, and has not said otherwise since.
     pub(crate) fn is_known_to_be_absent(&self, original: &Original) -> bool {
         let (referent, key) = original;
-        let what = match referent {
-            Referent::ConfigMap => Copied::ConfigMap,
-            Referent::Secret => Copied::Secret,
-            Referent::Claim => return false,
-        };
+        let Some(what) = copied(*referent) else { return false };
         self.term.absent.lock().contains(original) && self.world.originals(what).get(key).is_none()
     }
 

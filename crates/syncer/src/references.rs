@@ -15,12 +15,20 @@ use crate::world::Duty;
 /// Something of V that is used.
 pub(crate) type Original = (Referent, Key<Virtual>);
 
+/// What is copied of something that pods refer to; claims are made, not copied.
+pub(crate) fn copied(referent: Referent) -> Option<Copied> {
+    match referent {
+        Referent::ConfigMap => Some(Copied::ConfigMap),
+        Referent::Secret => Some(Copied::Secret),
+        Referent::Claim => None,
+    }
+}
+
 /// What there is to look at when its use has changed.
 pub(crate) fn duty_of((referent, key): Original) -> Duty {
-    match referent {
-        Referent::ConfigMap => Duty::Copy(Copied::ConfigMap, key),
-        Referent::Secret => Duty::Copy(Copied::Secret, key),
-        Referent::Claim => Duty::Claim(key),
+    match copied(referent) {
+        Some(what) => Duty::Copy(what, key),
+        None => Duty::Claim(key),
     }
 }
 

@@ -17,7 +17,6 @@ use kubeocean_model::action::{Action, Mark, PatchForm, Verb, kinds};
 use kubeocean_model::admission::{self, Question, Rejection};
 use kubeocean_model::bind::Telling;
 use kubeocean_model::binding::Binding;
-use kubeocean_model::copy::Copied;
 use kubeocean_model::key::{Key, Physical, Virtual};
 use kubeocean_model::naming::Origin;
 use kubeocean_model::object::Object;
@@ -29,7 +28,7 @@ use kubeocean_model::vnode::{Tenure, VirtualNode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::references::{Original, User, duty_of};
+use crate::references::{Original, User, copied, duty_of};
 use crate::syncer::{REMEMBERED, Syncer};
 use crate::world::Duty;
 
@@ -290,13 +289,9 @@ impl Syncer {
     /// What something that a pod refers to is called in P, if it is there.
     fn name_there(&self, pod: &VirtualPod, referent: Referent, name: &str) -> Option<String> {
         let key = Key::new(&*pod.meta.namespace, name);
-        let what = match referent {
-            Referent::ConfigMap => Copied::ConfigMap,
-            Referent::Secret => Copied::Secret,
-            Referent::Claim => {
-                let claim = self.world.belongings.claim_of(&key, &self.subject)?;
-                return (!claim.leaving).then(|| claim.meta.name.to_string());
-            }
+        let Some(what) = copied(referent) else {
+            let claim = self.world.belongings.claim_of(&key, &self.subject)?;
+            return (!claim.leaving).then(|| claim.meta.name.to_string());
         };
         let copy = self.world.belongings.copy_of(what, &key, &self.subject)?;
         (!copy.leaving).then(|| copy.0.name.to_string())

@@ -155,12 +155,7 @@ fn a_change_that_the_worker_refuses_for_a_while_is_passed_on_later() {
             let events = scene.virt.server.list("events", Some("web"));
             assert!(events.iter().any(|event| text(event, "/message").contains(words)), "{events:#?}");
             // What the twin says is told all the same.
-            let twin = scene.twin("a").unwrap();
-            let place = format!("{}/{}/status", collection("pods", MOUNT), text(&twin, "/metadata/name"));
-            let body = json!({"status": {"podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}]}});
-            scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(body));
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            assert_eq!(text(&scene.get_pod("a").unwrap(), "/status/podIP"), "10.1.0.9");
+            is_told_of_another_address(scene, "a").await;
             scene.phys.server.accept(SYNCER);
             wait(scene, "its twin has the other image", 65, || {
                 let twin = scene.twin("a").unwrap();
@@ -182,12 +177,17 @@ fn what_cannot_be_passed_on_keeps_no_word_of_the_twin_back() {
         scene.phys.server.refuse(SYNCER, Right::to("update", "secrets").within(MOUNT), Refusal::Quota);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(scene.tokens_of("a"), before, "it is refused");
-        let twin = scene.twin("a").unwrap();
-        let place = format!("{}/{}/status", collection("pods", MOUNT), text(&twin, "/metadata/name"));
-        let body = json!({"status": {"podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}]}});
-        scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(body));
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(text(&scene.get_pod("a").unwrap(), "/status/podIP"), "10.1.0.9");
+        is_told_of_another_address(scene, "a").await;
         scene.phys.server.accept(SYNCER);
     });
+}
+
+/// What a kubelet says of the twin reaches its pod.
+async fn is_told_of_another_address(scene: &Scene, pod: &str) {
+    let twin = scene.twin(pod).unwrap();
+    let place = format!("{}/{}/status", collection("pods", MOUNT), text(&twin, "/metadata/name"));
+    let body = json!({"status": {"podIP": "10.1.0.9", "podIPs": [{"ip": "10.1.0.9"}]}});
+    scene.phys.server.call("kubelet", "PATCH", &place, MERGE, Some(body));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(text(&scene.get_pod(pod).unwrap(), "/status/podIP"), "10.1.0.9");
 }
